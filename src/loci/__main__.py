@@ -1,0 +1,7 @@
+"""`python -m loci` is `loci`."""
+
+import sys
+
+from loci.cli import main
+
+sys.exit(main())
