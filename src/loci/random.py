@@ -3,8 +3,8 @@
 A number is a hash of (key, stream, position): no state, so the same on every machine, batch size and number of
 processes, resumable without saving anything, and safe inside a CUDA graph because the key may be a tensor.
 
-A key is an int64 tensor of any shape; `fold` derives new keys; `uniform`, `normal` and `integers` append dimensions to the
-key's shape. The hash is the SplitMix64 finaliser, in wrapping int64 arithmetic.
+A key is an int64 tensor of any shape; `fold` derives new keys; `uniform`, `normal` and `integers` append dimensions to
+the key's shape. The hash is the SplitMix64 finaliser, in wrapping int64 arithmetic.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-
+"""Clips, and readers of real files that yield them."""

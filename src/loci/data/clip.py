@@ -1,7 +1,7 @@
 """What a piece of labelled video is: one meaning for every world and every reader.
 
-B batch, T time, N objects (padded to the largest count in the batch), H W pixels. Positions are (row, column) in [-1, 1]:
-pixel i of n sits at 2·i/(n-1) - 1.
+B batch, T time, N objects (padded to the largest count in the batch), H W pixels. Positions are (row, column), each in
+[-1, 1]: pixel i of n sits at 2·i/(n-1) - 1.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Clip:
     def _map(self, change: Callable[[Tensor], Tensor]) -> Clip:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "attributes"}
         moved = {name: value if value is None else change(value) for name, value in values.items()}
-        return Clip(**moved, attributes={name: change(value) for name, value in self.attributes.items()})
+        return dataclasses.replace(
+            self, **moved, attributes={name: change(value) for name, value in self.attributes.items()}
+        )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Clip:
         """The same clip on another device."""

@@ -1,1 +1,1 @@
-
+"""Metrics, and one module per experiment of the paper."""

@@ -1,1 +1,1 @@
-
+"""A video in, tracks and pictures out."""

@@ -1,1 +1,1 @@
-
+"""One loop for every recipe of the paper."""

@@ -1,1 +1,1 @@
-
+"""Trained networks that ship with the package, each with a card."""

@@ -1,1 +1,1 @@
-
+"""Endless labelled videos, made on the device."""
