@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ class Clip:
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Clip:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "attributes"}
-        moved = {name: value if value is None else change(value) for name, value in values.items()}
+        moved: dict[str, Any] = {name: value if value is None else change(value) for name, value in values.items()}
         return dataclasses.replace(
             self, **moved, attributes={name: change(value) for name, value in self.attributes.items()}
         )
