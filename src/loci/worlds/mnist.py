@@ -43,9 +43,9 @@ class Digits(NamedTuple):
 
     def cut(self, chosen: Tensor) -> Tensor:
         """The parts that move of some digits, at the upper left of [...,reach,reach] uint8, zero around."""
-        padded = torch.nn.functional.pad(self.images[chosen].flatten(0, -3), (0, self.reach, 0, self.reach))
+        padded = torch.nn.functional.pad(self.images[chosen.flatten()], (0, self.reach, 0, self.reach))
         offset = torch.arange(self.reach, device=padded.device)
-        rows, columns = (self.corner[chosen].view(-1, 2, 1) + offset).unbind(1)
+        rows, columns = (self.corner[chosen.flatten()][..., None] + offset).unbind(1)
         which = torch.arange(len(padded), device=padded.device)[:, None, None]
         return padded[which, rows[:, :, None], columns[:, None, :]].view(*chosen.shape, self.reach, self.reach)
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 from typing import Any
 
 from loci.data.source import Source
 from loci.errors import UserError
 
-WORLDS = {"moving_mnist": "MovingMnist", "cater": "Cater", "clevrer": "Clevrer", "aquarium": "Aquarium"}
-"""Each world's module, and its class there; a module is imported when its world is asked for."""
+WORLDS = ("moving_mnist", "cater", "clevrer", "aquarium")
 
 
 def open_world(name: str, **options: Any) -> Source:
     """A world made with some of its options, the others being its own; an option of None counts as not given."""
-    if name not in WORLDS:
-        raise UserError(f"no world {name!r}{_near(name, list(WORLDS))}: choose one of {', '.join(WORLDS)}")
-    kind = getattr(importlib.import_module(f"loci.worlds.{name}"), WORLDS[name])
+    kind = _kind(name)
     given = {option: value for option, value in options.items() if value is not None}
     known = [field.name for field in dataclasses.fields(kind)]
     for option in given:
@@ -30,6 +26,27 @@ def open_world(name: str, **options: Any) -> Source:
     return source
 
 
-def _near(word: str, choices: list[str]) -> str:
+def _kind(name: str) -> Any:
+    """The world's class; each is imported only when it is asked for."""
+    if name == "moving_mnist":
+        from loci.worlds.moving_mnist import MovingMnist
+
+        return MovingMnist
+    if name == "cater":
+        from loci.worlds.cater import Cater
+
+        return Cater
+    if name == "clevrer":
+        from loci.worlds.clevrer import Clevrer
+
+        return Clevrer
+    if name == "aquarium":
+        from loci.worlds.aquarium import Aquarium
+
+        return Aquarium
+    raise UserError(f"no world {name!r}{_near(name, WORLDS)}: choose one of {', '.join(WORLDS)}")
+
+
+def _near(word: str, choices: list[str] | tuple[str, ...]) -> str:
     near = difflib.get_close_matches(word, choices, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
