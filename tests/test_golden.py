@@ -1,15 +1,22 @@
 """The published network, step by step: every recorded tensor, and every gradient of the last step."""
 
-import golden
 import pytest
 import torch
-from loci.model.geometry import gaussian, prioritise
+
+import golden
+from loci.model.encoder import slot_view
 from loci.model.loss import loss_terms, remembered
+from loci.model.seed import error_map
 from loci.published import layout
 
-# Left out: gradients that the published code forces, and one that is truly zero.
+# Left out: gradients that the published code forces, and two that are truly zero.
 FORCED = {"encoder.std_encoder.alpha.init", "background.alpha"}
 ZERO = {f"predictor.tracker.gate.2.layers.{i}.bias" for i in (1, 3)}
+# Differences of nearly equal numbers, of norms 1e-8 to 1e-4: float32 recording leaves 1e-9 of noise in them.
+CANCELLED = ("predictor.priority_encoder", "predictor.tracker.gate")
+NOISE = 5e-9
+# Inputs and draws of the recording: given to the replay, not compared.
+GIVEN = ("frame_in", "target", "search_candidates_xy")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -20,24 +27,25 @@ def test_every_recorded_tensor(name, dtype):
     background = tensors["background_full_resolution"].to(dtype)
     if config["level"] == 1:
         background = torch.nn.functional.avg_pool2d(background, 4)
-    batch, slots, height, width = 2, 3, *model.size
+    batch = 2
     state = model.start(batch, background[0])
     checked = set()
 
-    def close(key, ours, tolerance=1e-5):
+    def close(key, ours):
         if key not in tensors:
             return
         theirs = tensors[key].to(dtype)
         assert ours.numel() == theirs.numel(), key
+        tolerance = 1e-6 * theirs.abs().max() if key.endswith("priority") and "encoder" not in key else 1e-5
         worst = (ours.detach().reshape(theirs.shape) - theirs).abs().max()
-        assert worst <= tolerance * max(1, theirs.abs().max() / 10), f"{key}: {worst:.2e}"
+        assert worst <= max(tolerance, 1e-6), f"{key}: {worst:.2e}"
         checked.add(key)
 
     for index in range(9):
         step, boot = f"step{index:02d}", index < 3
         frame, target = (tensors[f"{step}/{k}"].to(dtype) for k in ("frame_in", "target"))
         draws = golden.recorded_draws(tensors, step, model, batch, dtype)
-        masks_before = state.masks
+        before = state
         state, out = model.step(frame, state, bootstrapping=boot, draws=draws)
         terms = loss_terms(
             model.decoder, state, out, target, bootstrapping=boot, snitch=torch.zeros(batch, 2, dtype=dtype)
@@ -51,8 +59,10 @@ def test_every_recorded_tensor(name, dtype):
         close(f"{step}/encoder/in_object", out.view_logits)
         close(f"{step}/encoder/in_position", out.searched.position)
         close(f"{step}/encoder/in_priority", out.searched.priority)
-        if index:
-            close(f"{step}/encoder/in_mask", masks_before)
+        masks = before.masks if index else model._first_masks(before, out.searched).masks
+        close(f"{step}/encoder/in_mask", masks)
+        view = slot_view(frame, out.error, masks, out.view_logits, out.searched)
+        close(f"{step}/encoder_input/channels", view)
         close(f"{step}/encoder/position", out.percept.position)
         close(f"{step}/encoder/gestalt", out.percept.gestalt)
         close(f"{step}/encoder/priority", out.percept.priority)
@@ -60,6 +70,9 @@ def test_every_recorded_tensor(name, dtype):
         close(f"{step}/transition_core/hidden", hidden)
         percept = torch.cat((out.percept.position, out.percept.gestalt, out.percept.priority[..., None]), 2)
         close(f"{step}/transition_core/in", percept)
+        if f"{step}/transition_core/out" in tensors:
+            with torch.no_grad():
+                close(f"{step}/transition_core/out", model.transition.core(percept, before.cells)[0])
         ordered = model.decoder(out.code)
         plain = model.decoder(out.code, ordered=False)
         memory = model.decoder(remembered(state, out.code), ordered=False)
@@ -69,6 +82,7 @@ def test_every_recorded_tensor(name, dtype):
             close(f"{step}/decoder_{what}/rgb_logits", layers.colour_logits)
         close(f"{step}/decoder_prediction/merged", model.decoder.combine(out.code, ordered=True))
         shown = state.background * model.compose.shown()
+        close(f"{step}/out/error", error_map(target, out.frame, state.background))
         close(f"{step}/out/image", out.frame)
         close(f"{step}/out/mask", out.masks)
         close(f"{step}/out/object", torch.cat((out.colours, shown[:, None]), 1))
@@ -97,14 +111,10 @@ def test_every_recorded_tensor(name, dtype):
         grad = grad[:, place.columns] if place.columns != slice(None) else grad
         reference = tensors[key].to(dtype).reshape(grad.shape)
         gap = (grad - reference).norm()
-        if "priority_encoder" in theirs:
-            assert gap < 1e-8, theirs
-        else:
-            assert gap <= (1e-3 if dtype == torch.float32 else 1e-5) * reference.norm(), f"{theirs}: {gap:.2e}"
+        limit = (1e-3 if dtype == torch.float32 else 1e-5) * reference.norm()
+        assert gap <= (max(limit, NOISE) if theirs.startswith(CANCELLED) else limit), f"{theirs}: {gap:.2e}"
         checked.add(key)
-    recorded = {k for k in tensors if k.startswith("step")}
-    print(sorted(recorded - checked))
-
-
-def test_first_view():
-    pass
+    recorded = {key for key in tensors if key.startswith("step") and not key.endswith(GIVEN)}
+    skipped = {f"step08/grad/{name}" for name in FORCED | ZERO}
+    assert recorded - checked - skipped == set()
+    assert len(checked) > 200
