@@ -14,7 +14,7 @@ WORLDS = ("moving_mnist", "cater", "clevrer", "aquarium")
 
 def open_world(name: str, **options: Any) -> Source:
     """A world made with some of its options, the others being its own; an option of None counts as not given."""
-    kind = _kind(name)
+    kind = world_class(name)
     given = {option: value for option, value in options.items() if value is not None}
     known = [field.name for field in dataclasses.fields(kind)]
     for option in given:
@@ -26,7 +26,7 @@ def open_world(name: str, **options: Any) -> Source:
     return source
 
 
-def _kind(name: str) -> Any:
+def world_class(name: str) -> Any:
     """The world's class; each is imported only when it is asked for."""
     if name == "moving_mnist":
         from loci.worlds.moving_mnist import MovingMnist
