@@ -29,7 +29,7 @@ COLOURS: dict[str, tuple[int, int, int]] = {
     "yellow": (255, 238, 51),
     "gold": (255, 215, 0),
 }
-"""CLEVR's eight colours and the snitch's, as 8-bit sRGB."""
+"""CLEVR's eight colours and the snitch's. Its scenes take value / 255 as linear light, so on screen they look paler."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Scene:
         size: [B,N] float32, the half extent in the world: a sphere's radius, half a cube's edge, half a cylinder's
             height. A cone and the snitch ("spl") have the proportions of CATER's.
         material: [B,N] int64, an index of MATERIALS.
-        colour: [B,N,3] float32, sRGB in [0, 1].
+        colour: [B,N,3] float32 in [0, 1], linear light: COLOURS / 255.
         position: [B,T,N,3] float32, the shape's origin: the centre of a cube, sphere, cylinder or snitch resting at
             z = size (snitch: 0.342), and for a cone the point `cone_origin(size)` above its base.
         rotation: [B,T,N,3,3] float32, from the object's own frame to the world's.
