@@ -1,0 +1,247 @@
+"""Video files and folders of images as clips of a fixed length.
+
+The decoder here is for files of known length that are read whole or in windows; `loci.track.video_in` is the one for
+whatever a person points a camera at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import av
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from loci.data.batch import gather
+from loci.data.clip import Clip
+from loci.data.picture import LARGEST, Pixels, Size, resized
+from loci.errors import UserError
+
+log = logging.getLogger(__name__)
+
+# The container is told, not guessed: FFmpeg would otherwise follow playlists and scripts to other files.
+CONTAINERS = {".avi": "avi", ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "matroska"}
+IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
+LONGEST = 100_000
+
+
+class Facts(NamedTuple):
+    """What a file says of itself: frames, height and width."""
+
+    frames: int
+    size: Size
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    kind = CONTAINERS.get(path.suffix.lower())
+    if kind is None:
+        raise UserError(f"{path} is no video: choose one of {', '.join(CONTAINERS)}")
+    try:
+        with av.open(str(path), format=kind) as container:
+            if not container.streams.video:
+                raise UserError(f"{path} holds no pictures")
+            stream = container.streams.video[0]
+            if not 0 < stream.codec_context.width * stream.codec_context.height <= LARGEST:
+                raise UserError(
+                    f"{path} claims pictures of {stream.codec_context.width}x{stream.codec_context.height} pixels; "
+                    f"at most {LARGEST} are read"
+                )
+            yield container, stream
+    except (av.error.FFmpegError, OSError) as error:
+        raise UserError(f"{path} cannot be read as video: {error}") from error
+
+
+def probe(path: Path) -> Facts:
+    """Look at a file's head and index only.
+
+    Raises:
+        UserError: it is no video, or shorter than it claims.
+    """
+    with _opened(path) as (container, stream):
+        frames, index = stream.frames, stream.index_entries
+        if frames and len(index) and len(index) < frames:
+            raise UserError(f"{path} is cut off: it should have {frames} frames and has {len(index)}")
+        if len(index) and max(entry.pos + entry.size for entry in index) > path.stat().st_size:
+            raise UserError(f"{path} is cut off: its index leads beyond its end")
+        frames = frames or len(index) or sum(packet.size > 0 for packet in container.demux(stream))
+        return Facts(frames, (stream.codec_context.height, stream.codec_context.width))
+
+
+def decode(path: Path, count: int, *, start: int = 0, size: Size | None = None) -> Tensor:
+    """Frames start … start + count - 1 of a video, [count,3,H,W] uint8 RGB.
+
+    Raises:
+        UserError: the video is damaged or has fewer frames.
+    """
+    if not 0 < count <= LONGEST:
+        raise UserError(f"{count} frames at once: choose from 1 to {LONGEST}")
+    with _opened(path) as (container, stream):
+        if stream.codec_context.name == "mjpeg":
+            # Without this a damaged picture is patched up and passes for a whole one.
+            stream.codec_context.options = {"err_detect": "explode"}
+        result: Pixels | None = None
+        number = -1
+        for number, frame in enumerate(container.decode(stream)):
+            if number < start:
+                continue
+            if frame.is_corrupt or frame.width * frame.height > LARGEST:
+                raise UserError(f"{path}: frame {number} is damaged")
+            picture = resized(frame.to_ndarray(format="rgb24"), size)
+            if result is None:
+                result = np.empty((count, *picture.shape), np.uint8)
+            elif picture.shape != result.shape[1:]:
+                raise UserError(f"{path}: frame {number} is of another size than the ones before")
+            result[number - start] = picture
+            if number == start + count - 1:
+                return torch.from_numpy(result).permute(0, 3, 1, 2).contiguous()
+    raise UserError(f"{path} has {number + 1} frames, frame {start + count - 1} was asked for")
+
+
+def read_image(path: Path) -> Pixels:
+    """An image file as RGB [H,W,3]."""
+    try:
+        raw = np.frombuffer(path.read_bytes(), np.uint8)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    return decode_image(raw, str(path))
+
+
+def decode_image(raw: Pixels, name: str) -> Pixels:
+    """An encoded image as RGB [H,W,3]; `name` is what an error calls it."""
+    if len(raw) == 0:
+        raise UserError(f"{name} is empty")
+    try:
+        picture = cv2.imdecode(raw, cv2.IMREAD_COLOR)
+    except cv2.error as error:
+        raise UserError(f"{name} is no image that can be read: {error.err}") from error
+    if picture is None:
+        raise UserError(f"{name} is no image that can be read")
+    return np.ascontiguousarray(picture[..., ::-1], np.uint8)
+
+
+class _Window(NamedTuple):
+    """A clip's place: a video file or a folder of images, and its first frame there."""
+
+    path: Path
+    start: int
+
+
+@dataclass(frozen=True)
+class Videos:
+    """Consecutive windows of videos; what is left at a video's end is dropped.
+
+    Attributes:
+        windows: where each clip lies.
+        size: height and width that frames are brought to.
+        length: frames in a clip.
+        skipped: what could not be used, and why.
+    """
+
+    windows: tuple[_Window, ...]
+    size: Size
+    length: int
+    skipped: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """Nothing is known of what the videos show."""
+        return {}
+
+    def clips(self, indices: Sequence[int], *, labels: bool = True, device: torch.device | str = "cpu") -> Clip:
+        """These clips, in this order; there are no labels to ask for."""
+        return gather(self._read, indices, len(self), device)
+
+    def _read(self, n: int) -> Clip:
+        path, start = self.windows[n]
+        if path.is_dir():
+            pictures = [resized(read_image(p), self.size) for p in image_files(path)[start : start + self.length]]
+            frames = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
+        else:
+            frames = decode(path, self.length, start=start, size=self.size)
+        return Clip(frames[None], index=torch.tensor([n]))
+
+
+def _natural(path: Path) -> tuple[tuple[int, int | str], ...]:
+    """Sorts 2.png before 10.png."""
+    parts: list[tuple[int, int | str]] = []
+    word = ""
+    for letter, after in zip(path.name, [*path.name[1:], ""], strict=True):
+        word += letter
+        if not after or letter.isdecimal() != after.isdecimal():
+            parts.append((0, int(word)) if letter.isdecimal() else (1, word))
+            word = ""
+    return tuple(parts)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images right in a folder, in the order of the numbers in their names."""
+    return sorted((p for p in folder.iterdir() if p.suffix.lower() in IMAGES), key=_natural)
+
+
+def _image_facts(folder: Path) -> Facts:
+    files = image_files(folder)
+    height, width, _ = read_image(files[0]).shape
+    return Facts(len(files), (height, width))
+
+
+def open_videos(path: Path, *, size: Size | None = None, length: int | None = None) -> Videos:
+    """A video file, or all videos of a folder.
+
+    Args:
+        path: the file or folder.
+        size: what to bring frames to; by default the first video's own size.
+        length: frames in a clip; by default all of the first video's.
+    """
+    if path.is_dir():
+        files = sorted((p for p in path.rglob("*") if p.suffix.lower() in CONTAINERS and p.is_file()), key=_natural)
+    else:
+        files = [path]
+    return _windows(path, files, "videos", probe, size, length)
+
+
+def open_images(path: Path, *, size: Size | None = None, length: int | None = None) -> Videos:
+    """A folder of images is a video; so is each folder of images inside."""
+    if not path.is_dir():
+        raise UserError(f"{path} is not a folder of images")
+    folders = [path, *sorted((p for p in path.rglob("*") if p.is_dir()), key=_natural)]
+    return _windows(path, [p for p in folders if image_files(p)], "images", _image_facts, size, length)
+
+
+def _windows(path: Path, files: list[Path], what: str, look: Any, size: Size | None, length: int | None) -> Videos:
+    """Cut videos into windows; files that cannot be read or are too short are skipped and reported."""
+    if not path.exists() or not files:
+        raise UserError(f"{path} holds no {what}" if path.exists() else f"there is no {path}")
+    windows: list[_Window] = []
+    skipped: list[str] = []
+    for file in files:
+        try:
+            facts: Facts = look(file)
+        except UserError as error:
+            skipped.append(str(error))
+            continue
+        size, length = size or facts.size, length or facts.frames
+        if facts.frames < length:
+            skipped.append(f"{file} has {facts.frames} frames, a clip {length}")
+        windows += map(partial(_Window, file), range(0, facts.frames - length + 1, length))
+    if not windows or size is None or length is None:
+        raise UserError(f"none of the {what} in {path} can be used: {skipped[0]}")
+    report(path, skipped)
+    return Videos(tuple(windows), size, length, skipped)
+
+
+def report(path: Path, skipped: Sequence[str]) -> None:
+    """One line for all that was left out, with the first as an example."""
+    if skipped:
+        log.warning("%s: %d skipped, first: %s", path, len(skipped), skipped[0])
