@@ -223,7 +223,152 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
 
 
 @dataclass(frozen=True)
+class DataConfig:
+    """What the network watches."""
+
+    source: str = "moving_mnist"
+    """A world, or a format: moving_mnist, cater, clevrer, aquarium, video, images, movi, clevr, mnist."""
+    path: str | None = None
+    """The file or folder, for a format."""
+    length: int = 30
+    """Frames in a sequence."""
+    batch: int = 16
+    """Sequences side by side, over all devices together."""
+    clips: int | None = None
+    """Train on the first so many clips only, again and again; all of them by default."""
+    background: str | None = None
+    """A picture of the scene without objects, where the source has none or a better one is known."""
+    options: tuple[str, ...] = ()
+    """More of the source's own options, as name=value."""
+
+    def __post_init__(self) -> None:
+        require(self.length >= 2, f"data.length is {self.length}; it must be 2 or more: a frame and the next one")
+        require(self.batch >= 1, f"data.batch is {self.batch}; it must be 1 or more")
+        require(self.clips is None or self.clips >= 1, f"data.clips is {self.clips}; it must be 1 or more")
+        for option in self.options:
+            require("=" in option, f"data.options has {option!r}; expected name=value")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """The weight of every term; that of the supervision belongs to the stages."""
+
+    reconstruction: float = 1.0
+    """L_BCE."""
+    position: float = 0.01
+    """L_p: slots that move."""
+    object: float = 1.0
+    """L_o: unseen slots that forget their looks."""
+    time: float = 0.1
+    """L_t: slots that change their looks."""
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            weight = getattr(self, item.name)
+            require(weight >= 0, f"loss.{item.name} is {weight}; it must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the training; the next one goes on with the same weights."""
+
+    updates: int = 100_000
+    """Its length; it ends with the sequence in which it is over."""
+    resolution: Literal["coarse", "fine"] | None = None
+    """Which frames; the model's own resolution by default."""
+    rate: float = 1e-4
+    """The learning rate."""
+    supervision: float = 0.0
+    """The weight of the snitch's position, the paper's mu_s."""
+    warm_up: int = 0
+    """Let the rate grow from zero over so many updates."""
+    final: float = 1.0
+    """Let the rate fall to this share of it along a cosine; 1 keeps it."""
+
+    def __post_init__(self) -> None:
+        require(self.updates >= 1, f"train.stages: updates is {self.updates}; it must be 1 or more")
+        require(
+            self.resolution in (None, "coarse", "fine"),
+            f"train.stages: resolution is {self.resolution!r}; choose coarse or fine",
+        )
+        require(self.rate > 0, f"train.stages: rate is {self.rate}; it must be positive")
+        require(self.supervision >= 0, f"train.stages: supervision is {self.supervision}; it must be 0 or more")
+        require(self.warm_up >= 0, f"train.stages: warm_up is {self.warm_up}; it must be 0 or more")
+        require(0 <= self.final <= 1, f"train.stages: final is {self.final}; it must be between 0 and 1")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the network learns."""
+
+    seed: int = 0
+    """Of everything random: weights, data, noise."""
+    stages: tuple[Stage, ...] = (Stage(),)
+    """One after the other."""
+    updates: int | None = None
+    """Stop after so many updates, whatever the stages say; the last stage lasts as long as needed."""
+    minutes: float | None = None
+    """Stop after so much time spent training, resumed runs included."""
+    foreground: int = 30_000
+    """Updates at the start that learn the foreground alone, on black, before the background is let in."""
+    growth: float = 1.0
+    """How fast sizes and the background are let in, against the paper's pace of one learning rate an update."""
+    start_rate: float = 30.0
+    """The learning rate of the slots' start, as a multiple of the others'."""
+    window: int = 1
+    """Frames in one update, for back-propagation through time."""
+    clip: float = 0.0
+    """Gradients longer than this are cut to it; 0 leaves them."""
+    patience: int = 50
+    """Stop after so many updates in a row whose loss or gradient was not finite."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto takes a GPU where there is one."""
+    log_every: int = 100
+    """Updates between two lines of metrics."""
+    picture_every: int = 2_000
+    """Updates between two pictures; 0 for none."""
+    evaluate_every: int = 2_000
+    """Updates between two evaluations on held-out sequences; 0 for none."""
+    evaluate_clips: int = 16
+    """Held-out sequences in an evaluation."""
+    save_every: int = 1_000
+    """Updates between two checkpoints."""
+    keep: int = 3
+    """Checkpoints kept, besides the best network."""
+
+    def __post_init__(self) -> None:
+        require(len(self.stages) >= 1, "train.stages is empty; a run needs at least one stage")
+        require(self.updates is None or self.updates >= 1, f"train.updates is {self.updates}; it must be 1 or more")
+        require(self.minutes is None or self.minutes > 0, f"train.minutes is {self.minutes}; it must be positive")
+        require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
+        for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):
+            require(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; it must be 0 or more")
+        for name in ("window", "patience", "log_every", "evaluate_clips", "save_every", "keep"):
+            require(getattr(self, name) >= 1, f"train.{name} is {getattr(self, name)}; it must be 1 or more")
+
+    @property
+    def total(self) -> int:
+        """Updates in all."""
+        return sum(stage.updates for stage in self.stages) if self.updates is None else self.updates
+
+
+@dataclass(frozen=True)
 class Config:
     """A run: the network, what it watches, and how it learns."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        require(
+            self.train.window == 1 or self.model.transition.credit == "bptt",
+            f"train.window is {self.train.window} with e-prop, which needs no window: "
+            "set it to 1, or model.transition.credit to bptt",
+        )
+        supervised = any(stage.supervision > 0 for stage in self.train.stages)
+        require(
+            self.model.snitch or not supervised,
+            "a stage has supervision, but the network has no snitch head: set model.snitch to true",
+        )

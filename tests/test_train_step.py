@@ -1,0 +1,232 @@
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loci import Loci, presets, random
+from loci.config import Config, Stage
+from loci.model.state import tree_map
+from loci.train.optimise import GROUPS, Optimisers, group_of
+from loci.train.schedule import Schedule, Settings, Weights, rectification
+from loci.train.step import STATISTICS, Learner, Lesson, train_step
+from loci.worlds.moving_mnist import MovingMnist
+
+WEIGHTS = Weights(1.0, 0.01, 1.0, 0.1, 0.0)
+
+
+def plan(**changes):
+    settings = Settings(1e-3, 3e-2, True, 0.1, 0.5, WEIGHTS, 0.0)
+    return replace(settings, **changes)
+
+
+def make(seed=0, **model):
+    torch.manual_seed(seed)
+    model = Loci(replace(presets.smoke().model, **model)).train()
+    return model, Learner(model), Optimisers(model)
+
+
+def frames(batch=2, length=4):
+    return MovingMnist(size=(32, 32), length=length).clips(range(batch), labels=False).frames
+
+
+def lesson(clip, at=0, **more):
+    return Lesson(clip[:, at], clip[:, at + 1], **more)
+
+
+def weights_of(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_network_follows_torch_radam_and_starts_follow_adam():
+    ours, _, optimisers = make()
+    theirs, _, _ = make()
+    names = [n for n, _ in theirs.named_parameters() if group_of(n) != "start"]
+    radam = torch.optim.RAdam([theirs.get_parameter(n) for n in names], lr=1e-3, eps=1e-16)
+    adam = torch.optim.Adam(theirs.seed.parameters(), lr=3e-2, betas=(0.9, 0.99))
+    for update in range(12):
+        for index, (name, p) in enumerate(ours.named_parameters()):
+            if group_of(name) == "fine":
+                continue  # as in coarse training: no gradient reaches them
+            p.grad = random.normal(random.key(update, index), p.shape)
+            theirs.get_parameter(name).grad = p.grad.clone()
+        optimisers.step(plan(), first=update % 3 == 0, dropped=torch.zeros(()))
+        radam.step()
+        if update % 3 == 0:
+            adam.step()
+    for name, p in ours.named_parameters():
+        torch.testing.assert_close(p, theirs.get_parameter(name), rtol=1e-5, atol=1e-8, msg=name)
+    assert optimisers.counts == {"network": 12, "fine": 0, "background": 12, "start": 4}
+
+
+def test_every_parameter_is_in_one_group():
+    model, _, optimisers = make()
+    grouped = [name for group in GROUPS for name, _ in optimisers.named[group]]
+    assert sorted(grouped) == sorted(name for name, _ in model.named_parameters())
+    assert all(optimisers.named.values())
+
+
+def test_who_learns_when():
+    model, learner, optimisers = make()
+    clip = frames()
+    state = model.start(2, keys=random.key(0, torch.arange(2)))
+
+    def moved(state, **changes):
+        before = weights_of(model)
+        state, report, dropped = train_step(learner, model, optimisers, state, [lesson(clip)], plan(**changes))
+        assert dropped == 0
+        assert report.shape == (len(STATISTICS),)
+        return state, {group_of(n) for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+
+    state, who = moved(state, background=False)
+    assert who == {"network", "start"}, "the first step of a sequence in the foreground phase"
+    state, who = moved(state, background=False)
+    assert who == {"network"}
+    state, who = moved(state)
+    assert who == {"network", "background"}
+    fine, learner, optimisers = make(resolution="fine", height=32, width=32)
+    state = fine.start(2)
+    before = weights_of(fine)
+    train_step(learner, fine, optimisers, state, [lesson(clip)], plan())
+    assert {group_of(n) for n, p in fine.named_parameters() if not torch.equal(p, before[n])} == set(GROUPS)
+
+
+def test_everything_handed_on_is_detached_and_growth_is_written():
+    model, learner, optimisers = make()
+    state, _, _ = train_step(learner, model, optimisers, model.start(2), [lesson(frames())], plan())
+    assert state.cells[0].traces is not None
+    attached = []
+    tree_map(lambda tensor: attached.append(tensor.requires_grad) or tensor, state)
+    assert len(attached) > 10
+    assert not any(attached)
+    assert model.encoder.size_growth.item() == pytest.approx(0.1)
+    assert model.compose.background_growth.item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_update_that_is_not_finite_leaves_everything_as_it_was(first):
+    model, learner, optimisers = make()
+    clip, state = frames(), model.start(2)
+    if not first:
+        state, _, _ = train_step(learner, model, optimisers, state, [lesson(clip)], plan())
+    before, moments = weights_of(model), {k: v.clone() for k, v in optimisers.tensors().items()}
+    poisoned = state._replace(frame=torch.full_like(state.frame, math.nan), code=state.code)
+    if first:
+        poisoned = state._replace(background=torch.full_like(state.background, math.nan))
+    after, report, dropped = train_step(learner, model, optimisers, poisoned, [lesson(clip, 1)], plan())
+    assert dropped == 1
+    assert not report.any()
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
+    assert all(torch.equal(v, moments[k]) for k, v in optimisers.tensors().items() if k in moments)
+    assert all(torch.isfinite(v).all() for v in optimisers.tensors().values())
+    assert torch.equal(after.time, poisoned.time + 1)
+    torch.testing.assert_close(after.claimed, state.claimed)
+    assert all(torch.isfinite(c.traces.weight).all() for c in after.cells)
+
+
+def test_clipping_shortens_the_step():
+    lengths = []
+    for clip in (0.0, 1e-3):
+        model, learner, optimisers = make()
+        before = weights_of(model)
+        _, report, _ = train_step(learner, model, optimisers, model.start(2), [lesson(frames())], plan(clip=clip))
+        moved = [p - before[n] for n, p in model.named_parameters() if group_of(n) == "network"]
+        lengths.append((report[-1].item(), torch.nn.utils.get_total_norm(moved).item()))
+    assert lengths[0][0] == lengths[1][0] > 1e-3
+    assert lengths[1][1] < lengths[0][1] * 1.1e-3 / lengths[0][0]
+
+
+def test_a_window_reaches_back_in_time():
+    """The gradient of the last frame's loss with respect to the recurrent weights depends on the first frame."""
+    clip = frames(length=4)
+    found = {}
+    for window in (1, 3):
+        model, learner, _ = make()
+        model = Loci(replace(model.config, transition=replace(model.config.transition, credit="bptt"))).train()
+        torch.manual_seed(0)
+        for p in model.parameters():
+            if p.numel() == 1 and p.item() < 1e-3:
+                p.data.fill_(0.5)
+        learner, state = Learner(model), model.start(2)
+        lessons = [lesson(clip, t) for t in range(3)]
+        total = {}
+        for begin in range(0, 3, window):
+            loss, state, _ = learner(state, lessons[begin : begin + window], plan())
+            (loss * window).backward()
+        total = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        found[window] = total
+    name = "transition.recurrence.0.cell.state_weight"
+    assert not torch.allclose(found[1][name], found[3][name], rtol=1e-3)
+
+
+def test_supervision_moves_the_snitch_head():
+    model, learner, optimisers = make(snitch=True)
+    clip = frames()
+    state, _, _ = train_step(learner, model, optimisers, model.start(2), [lesson(clip)], plan())
+    before = weights_of(model)
+    taught = plan(weights=replace(WEIGHTS, supervision=0.1))
+    where = torch.tensor([[0.5, -0.5], [0.1, 0.9]])
+    for _ in range(8):
+        state, report, _ = train_step(learner, model, optimisers, state, [lesson(clip, snitch=where)], taught)
+    assert report[STATISTICS.index("supervision")] > 0
+    name = "transition.snitch.layers.0.first.weight"
+    assert not torch.equal(model.get_parameter(name), before[name])
+
+
+# The schedule
+
+
+def test_ramps_have_the_published_pace():
+    config = Config()
+    schedule = Schedule(config)
+    for update, expected in ((100, 19), (1000, 449), (10_000, 8970)):
+        assert schedule.grown(update, 0) / 1e-4 == pytest.approx(expected, rel=0.015)
+        assert schedule.grown(30_000 + update, 30_000) / 1e-4 == pytest.approx(expected, rel=0.015)
+    assert schedule.grown(30_000, 30_000) == 0
+
+
+def test_rectification_is_that_of_torch_radam():
+    parameter = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
+    radam = torch.optim.RAdam([parameter], lr=1.0, eps=1e-16)
+    for update in range(1, 300):
+        before = parameter.item()
+        parameter.grad = -torch.ones((), dtype=torch.float64)
+        radam.step()
+        assert parameter.item() - before == pytest.approx(rectification(update), rel=1e-9)
+
+
+@given(st.lists(st.integers(1, 50_000), min_size=1, max_size=4), st.integers(0, 150_000), st.integers(0, 40_000))
+@settings(deadline=None, max_examples=30)
+def test_growth_never_falls_and_stages_do_not_matter_to_it_at_one_rate(lengths, update, since):
+    config = Config(train=replace(Config().train, stages=tuple(Stage(n) for n in lengths)))
+    one = Config(train=replace(Config().train, stages=(Stage(sum(lengths)),)))
+    ours, plain = Schedule(config), Schedule(one)
+    assert ours.grown(update, since) == pytest.approx(plain.grown(update, since), rel=1e-6, abs=1e-12)
+    assert ours.grown(update + 1, since) >= ours.grown(update, since) - 1e-12
+
+
+def test_stages_follow_each_other_and_the_last_one_lasts():
+    stages = (Stage(10, "coarse", 1e-4, 0.01), Stage(20, "coarse", 3e-5, 0.1), Stage(5, "fine", 1e-5, 0.3))
+    model = replace(presets.smoke().model, snitch=True)
+    schedule = Schedule(Config(model=model, train=replace(Config().train, stages=stages, updates=100)))
+    assert [schedule.stage_number(n) for n in (0, 9, 10, 29, 30, 34, 99)] == [0, 0, 1, 1, 2, 2, 2]
+    assert schedule.total == 100
+    assert [schedule.resolution(n) for n in range(3)] == ["coarse", "coarse", "fine"]
+    settings = schedule.settings(12, 1)
+    assert settings.rate == pytest.approx(3e-5)
+    assert settings.start_rate == pytest.approx(9e-4)
+    assert settings.weights.supervision == 0.1
+    assert not settings.background
+
+
+def test_rate_warms_up_and_falls():
+    stage = Stage(100, rate=1.0, warm_up=10, final=0.1)
+    schedule = Schedule(Config(train=replace(Config().train, stages=(stage,))))
+    rates = [schedule.settings(n, 0).rate for n in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == pytest.approx(rates[9], abs=0.01)
+    assert all(later <= earlier for earlier, later in itertools.pairwise(rates[10:]))
+    assert rates[-1] == pytest.approx(0.1, abs=0.01)
