@@ -171,7 +171,7 @@ def open_cater(
         size: what to bring frames to; by default the videos' own.
         length: frames in a clip; by default all of the first video's.
         check: "index" looks at each video's head and index, which finds files that are missing, cut off or no videos;
-            "decode" decodes all of them, which finds every damaged frame and takes as long as that takes.
+            "decode" decodes all of them, which finds every frame that the decoder refuses and takes its time.
     """
     if not (folder / "videos").is_dir():
         raise UserError(f"{folder} is no CATER folder: it has no folder `videos` (and needs `scenes`)")
