@@ -48,7 +48,8 @@ def everyone(bodies):
 @pytest.mark.parametrize(("bounce", "grip"), [(0.0, 0.0), (0.7, 0.2), (1.0, 0.0), (1.0, 1.0)])
 def test_collisions_keep_momentum_and_gain_no_energy(bounce, grip):
     bodies, matter = crowd(1, bounce=bounce, grip=grip)
-    after, struck = collide(bodies, matter, everyone(bodies), contacts(bodies, matter))
+    after, met = collide(bodies, matter, everyone(bodies), contacts(bodies, matter))
+    struck = met > 0
     per_body = torch.zeros(40, 5).index_add(1, torch.cat(pairs(5, struck.device)), struck.float().repeat(1, 2))
     assert (per_body >= 2).sum() > 20  # the hard case, several contacts at once, is there
     moved = Bodies(bodies.position, after.velocity, bodies.angle, after.spin)  # being pushed apart is not motion
@@ -62,7 +63,8 @@ def test_collisions_keep_momentum_and_gain_no_energy(bounce, grip):
 
 def test_two_bodies_bounce_without_loss():
     bodies, matter = crowd(2, scenes=400, count=2, spread=0.2, bounce=1.0, grip=0.0)
-    after, struck = collide(bodies, matter, everyone(bodies), contacts(bodies, matter))
+    after, met = collide(bodies, matter, everyone(bodies), contacts(bodies, matter))
+    struck = met > 0
     assert 50 < struck.sum() < 350
     lost = energy(bodies, matter) - energy(after, matter)
     assert lost.abs().max() < 2e-3  # only those that creep up to each other do not bounce
@@ -76,12 +78,12 @@ def test_head_on_discs_of_one_mass_swap_velocities():
     still = torch.zeros(1, 2, dtype=torch.float64)
     matter = Matter(still > 1, still + 0.2, still + 1, still + 0.02, still, bounce=1.0)
     bodies = Bodies(one, speed, still, still)
-    after, struck = collide(bodies, matter, everyone(bodies), contacts(bodies, matter))
-    assert struck.all()
+    after, met = collide(bodies, matter, everyone(bodies), contacts(bodies, matter))
+    assert met.item() == 2.0
     assert torch.allclose(after.velocity, speed.flip(1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**31))
 def test_contacts_agree_with_shapes_drawn_finely(seed):
     bodies, matter = crowd(seed, scenes=1, count=2, spread=0.3)
@@ -140,15 +142,15 @@ def test_friction_stops_after_the_way_coulomb_gives():
 def test_a_clip_never_gains_energy_and_bodies_do_not_sink_into_each_other():
     bodies, matter = crowd(5, scenes=20, count=5, spread=1.5)
     start = torch.zeros(20, 5, dtype=torch.int64)
-    motion = simulate(bodies, matter, start, lambda p: p.norm(dim=-1) > 99, frames=50, rate=25, substeps=8)
-    total = torch.stack([energy(Bodies(*(v[:, t] for v in motion.bodies)), matter) for t in range(50)], 1)
+    motion = simulate(bodies, matter, start, lambda p: p.norm(dim=-1) > 99, frames=30, rate=25, substeps=8)
+    total = torch.stack([energy(Bodies(*(v[:, t] for v in motion.bodies)), matter) for t in range(30)], 1)
     assert total.diff(dim=1).max() < 1e-12
-    assert (total[:, -1] < 0.3 * total[:, 0]).any()
+    assert (total[:, -1] < 0.5 * total[:, 0]).any()
     assert motion.there.all()
     assert motion.hit.any(2).any(1).float().mean() > 0.5
     # Those apart at the start are never deep in each other.
     first = contacts(bodies, matter).depth > 0
-    for t in range(1, 50):
+    for t in range(1, 30):
         depth = contacts(Bodies(*(v[:, t] for v in motion.bodies)), matter).depth
         assert depth[~first].max() < 0.06
 
@@ -162,15 +164,26 @@ def test_bodies_enter_leave_and_meet_only_those_that_are_there():
     out = lambda p: p[..., 0].abs() > 0.9  # noqa: E731
 
     def run(enter):
-        return simulate(bodies, matter, torch.tensor([enter]), out, frames=40, rate=25, substeps=8)
+        return simulate(bodies, matter, torch.tensor([enter]), out, frames=20, rate=25, substeps=8)
 
     met = run([5, 0])
-    assert met.there[0, :, 0].tolist() == [False] * 5 + [True] * 35
+    assert met.there[0, :, 0].tolist() == [False] * 5 + [True] * 15
     frame = int(met.hit[0, :, 0].nonzero()[0])
     assert frame == 5 + math.ceil((1.0 - 0.4) / 3.1 * 25)
     gone = met.there[0, :, 1].tolist()
     assert gone[0]
     assert not gone[-1]
-    missed = run([5, 40])
+    missed = run([0, 20])
     assert not missed.hit.any()
     assert not missed.there[0, -1].any()
+
+
+def test_bodies_in_the_very_same_place_part():
+    zero = torch.zeros(1, 3, dtype=torch.float64)
+    matter = Matter(zero > 1, zero + 0.2, zero + 1, zero + 0.02, zero)
+    bodies = Bodies(torch.zeros(1, 3, 2, dtype=torch.float64), torch.zeros(1, 3, 2, dtype=torch.float64), zero, zero)
+    for square in (False, True):
+        kind = matter._replace(square=zero + square > 0.5)
+        after, _ = collide(bodies, kind, everyone(bodies), contacts(bodies, kind))
+        assert torch.isfinite(torch.cat([after.position, after.velocity], -1)).all()
+        assert (after.position[0, 0] != after.position[0, 2]).any()

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from loci import random
 from loci.data.clip import OCCLUDED, VISIBLE, Clip
-from loci.data.source import SPLITS, Split
+from loci.data.source import Split
 from loci.errors import UserError
 from loci.worlds import mnist
+from loci.worlds.arguments import check
 
 Protocol = Literal["ink", "box"]
 
@@ -67,14 +68,9 @@ class MovingMnist:
     protocol: Protocol = "ink"
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise UserError(f"split {self.split!r}: choose one of {', '.join(SPLITS)}")
+        check(self.split, self.size, self.length, 28)
         if self.protocol not in get_args(Protocol):
             raise UserError(f"protocol {self.protocol!r}: choose one of {', '.join(get_args(Protocol))}")
-        if min(self.size) < 28:
-            raise UserError(f"size {self.size}: digits need at least 28 pixels each way; choose (28, 28) or more")
-        if self.length < 1:
-            raise UserError(f"length {self.length}: a clip needs at least 1 frame")
         most = 10 if self.protocol == "ink" else 255
         if not 1 <= self.digits <= most:
             raise UserError(f"digits {self.digits}: choose 1 to {most} (the ink protocol has no two of one class)")

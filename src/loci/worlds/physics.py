@@ -22,7 +22,7 @@ GRAVITY = 9.81
 
 _SLOP = 1e-3  # bodies may overlap by this much without being pushed apart
 _PUSH = 0.3  # the share of the rest of an overlap that is undone per step
-_REST = 0.05  # approaching slower than this, bodies do not bounce
+_REST = 0.05  # meeting slower than this, bodies do not bounce, and nobody speaks of a collision
 
 
 class Motion(NamedTuple):
@@ -59,7 +59,7 @@ def _per_body(values: Tensor, count: int, signed: bool = True) -> Tensor:
 
 
 def collide(bodies: Bodies, matter: Matter, there: Tensor, touch: Contacts) -> tuple[Bodies, Tensor]:
-    """Impulses between bodies that touch and approach; the bodies after, and which pairs did, [B,P].
+    """Impulses between bodies that touch and approach; the bodies after, and how fast each pair met, [B,P], else 0.
 
     A body with n contacts takes part in each with 1/n of its mass (mass splitting): the parts then move on together
     with their mean velocity, which keeps momentum and has no more energy than the parts had.
@@ -97,7 +97,7 @@ def collide(bodies: Bodies, matter: Matter, there: Tensor, touch: Contacts) -> t
     spin = bodies.spin + _twist(twist, count) / matter.inertia
     apart = torch.where(overlap, (touch.depth - _SLOP).clamp_min(0) * _PUSH, 0.0) / (light[:, one] + light[:, two])
     position = bodies.position + _per_body(apart[..., None] * normal, count) / matter.mass[..., None]
-    return Bodies(position, velocity, bodies.angle, spin), active
+    return Bodies(position, velocity, bodies.angle, spin), torch.where(active, approach, 0.0)
 
 
 def _twist(twist: Tensor, count: int) -> Tensor:
@@ -157,8 +157,8 @@ def simulate(
         track.append((*bodies, there, hit))
         hit = torch.zeros_like(hit)
         for _ in range(substeps):
-            bodies, struck = collide(bodies, matter, there, contacts(bodies, matter))
+            bodies, met = collide(bodies, matter, there, contacts(bodies, matter))
             bodies = slide(bodies, matter, there, 1 / (rate * substeps))
-            hit = hit | struck
+            hit = hit | (met > _REST)
     columns = [torch.stack(column, 1) for column in zip(*track, strict=True)]
     return Motion(Bodies(*columns[:4]), columns[4], columns[5])

@@ -109,7 +109,8 @@ def contacts(bodies: Bodies, matter: Matter) -> Contacts:
 
 
 def _discs(a: Tensor, b: Tensor, radius_a: Tensor, radius_b: Tensor) -> Contacts:
-    apart = b - a
+    # Two in the very same place have to part in some direction.
+    apart = torch.where((a == b).all(-1, keepdim=True), a.new_tensor([TINY, 0.0]), b - a)
     distance = length(apart).clamp_min(TINY)
     normal = apart / distance[..., None]
     depth = radius_a + radius_b - distance
