@@ -23,6 +23,25 @@ def match_channels(x: Tensor, channels: int, dim: int = 1) -> Tensor:
     return x.repeat_interleave(channels // shared, dim) if shared < channels else x
 
 
+def convolve(layer: nn.Conv2d, x: Tensor, gain: Tensor | None = None) -> Tensor:
+    """The layer, times a number; vectors [N,in] are maps of one pixel.
+
+    The number goes onto the weights, which are few, and not onto the result: one pass over it less, and nothing of it
+    has to be kept for the number's gradient.
+    """
+    weight, bias = layer.weight, layer.bias
+    if gain is not None:
+        weight, bias = gain * weight, None if bias is None else gain * bias
+    if x.dim() == 2:
+        return F.linear(x, weight.flatten(1), bias)
+    return F.conv2d(x, weight, bias, layer.stride, layer.padding)  # type: ignore[arg-type]
+
+
+def pixels_last(x: Tensor) -> Tensor:
+    """The same with the channels of a pixel beside each other in memory, as convolutions like it."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
 def _scale(start: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor([start]))
 
@@ -40,10 +59,10 @@ class Residual(nn.Module):
         self.second = nn.Conv2d(outputs, outputs, kernel, padding=kernel // 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N,in,h,w] -> [N,out,h,w]."""
-        branch = self.second(torch.relu(self.first(torch.relu(x) if self.first_relu else x)))
-        skip = match_channels(x, branch.shape[1])
-        return skip + branch if self.alpha is None else skip + self.alpha * branch
+        """[N,in,h,w] -> [N,out,h,w]; kernels of 1 also take vectors [N,in]."""
+        inner = convolve(self.first, torch.relu(x) if self.first_relu else x)
+        branch = convolve(self.second, torch.relu(inner), self.alpha)
+        return match_channels(x, branch.shape[1]) + branch
 
 
 class ResidualLinear(nn.Module):
@@ -74,10 +93,14 @@ class DownBy4(nn.Module):
         self.first = nn.Conv2d(inputs, outputs, 11, stride=4, padding=5)
         self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
 
+    def join(self, pooled: Tensor, inner: Tensor) -> Tensor:
+        """The mean over 4×4 and what the first convolution made of the map -> [N,out,h,w]."""
+        branch = convolve(self.second, torch.relu(inner), self.alpha)
+        return match_channels(pooled, branch.shape[1]) + branch
+
     def forward(self, x: Tensor) -> Tensor:
         """[N,in,4h,4w] -> [N,out,h,w]."""
-        branch = self.second(torch.relu(self.first(x)))
-        return match_channels(F.avg_pool2d(x, 4), branch.shape[1]) + self.alpha * branch
+        return self.join(F.avg_pool2d(x, 4), convolve(self.first, x))
 
 
 class ToVector(nn.Module):
@@ -90,9 +113,9 @@ class ToVector(nn.Module):
         self.second = nn.Conv2d(inputs, outputs, ((grid[0] + 1) // 3 + 1, (grid[1] + 1) // 3 + 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N,in,h,w] -> [N,out,1,1]."""
-        branch = self.second(torch.relu(self.first(x)))
-        return match_channels(x.mean((2, 3), keepdim=True), branch.shape[1]) + self.alpha * branch
+        """[N,in,h,w] -> [N,out]."""
+        branch = convolve(self.second, torch.relu(convolve(self.first, x)).flatten(1), self.alpha)
+        return match_channels(x.mean((2, 3)), branch.shape[1]) + branch
 
 
 class UpBy4(nn.Module):
@@ -104,22 +127,35 @@ class UpBy4(nn.Module):
         self.first = nn.Conv2d(inputs, inputs, 3, padding=1)
         self.second = nn.ConvTranspose2d(inputs, outputs, 12, stride=4, padding=4)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[N,in,h,w] -> [N,out,4h,4w]."""
-        branch = upsample_conv(torch.relu(self.first(torch.relu(x))), self.second.weight, self.second.bias)
-        return F.interpolate(match_channels(x, branch.shape[1]), scale_factor=4.0, mode="nearest") + self.alpha * branch
+    def forward(self, x: Tensor, below: Tensor | None = None, gain: Tensor | None = None) -> Tensor:
+        """[N,in,h,w] -> [N,out,4h,4w]; given those, nearest ×4 of `below` [N,out,h,w] + gain · all of it."""
+        skip: Tensor = match_channels(x, self.second.out_channels)
+        scale: Tensor = self.alpha
+        if below is not None and gain is not None:
+            skip, scale = below + gain * skip, gain * scale
+        inner = torch.relu(convolve(self.first, torch.relu(x)))
+        bias = None if self.second.bias is None else scale * self.second.bias
+        return upsample_conv(inner, scale * self.second.weight, bias, skip)
 
 
-def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A transposed convolution 12×12 with stride 4 and padding 4, as a 3×3 convolution and a pixel shuffle.
+def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, skip: Tensor | None = None) -> Tensor:
+    """A transposed convolution 12×12 with stride 4 and padding 4, on top of nearest ×4 of `skip` [N,out,h,w].
 
-    Every output pixel of phase r reaches three inputs along an axis, through taps r + 8, r + 4 and r: sixteen ordinary
-    3×3 filters instead of one sparse large one, which is what convolution libraries are fast at.
+    An output pixel of phase r reaches three inputs along an axis, through taps r + 8, r + 4 and r: sixteen ordinary 3×3
+    filters (of a transposed convolution, which flips them) instead of one sparse large one.
     """
     inputs, outputs = weight.shape[:2]
-    taps = weight.view(inputs, outputs, 3, 4, 3, 4).flip(
-        2, 4
-    )  # [in, out, tap row, phase row, tap column, phase column]
-    filters = taps.permute(1, 3, 5, 0, 2, 4).reshape(outputs * 16, inputs, 3, 3)
-    phases = F.conv2d(x, filters, None if bias is None else bias.repeat_interleave(16), padding=1)
-    return F.pixel_shuffle(phases, 4)
+    taps = weight.view(inputs, outputs, 3, 4, 3, 4)  # [in, out, tap row, phase row, tap column, phase column]
+    filters = taps.permute(0, 1, 3, 5, 2, 4).reshape(inputs, outputs * 16, 3, 3)
+    phases = F.conv_transpose2d(x, filters, None if bias is None else bias.repeat_interleave(16), padding=1)
+    phases = phases.unflatten(1, (outputs, 16))
+    return interleave(phases if skip is None else phases + skip[:, :, None])
+
+
+def interleave(phases: Tensor) -> Tensor:
+    """[N,C,16,h,w] -> [N,C,4h,4w]; colours and masks, which leave the network, come out one plane after the other."""
+    channels, height, width = phases.shape[1], phases.shape[3], phases.shape[4]
+    if channels > 3:
+        return F.pixel_shuffle(phases.flatten(1, 2), 4)
+    planes = phases.unflatten(2, (4, 4)).permute(0, 1, 4, 2, 5, 3)
+    return planes.reshape(-1, channels, 4 * height, 4 * width)

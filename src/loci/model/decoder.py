@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from loci.config import ModelConfig
 from loci.model.blocks import Residual, UpBy4
@@ -43,7 +42,8 @@ class Branch(nn.Module):
         coarse: Tensor = self.coarse(x)
         if self.coarse_only:
             return coarse
-        return F.interpolate(coarse, scale_factor=4.0, mode="nearest") + self.fine_scale * self.fine(x)
+        fine: Tensor = self.fine[-1](self.fine[:-1](x), coarse, self.fine_scale)  # nearest ×4 of coarse + scale · fine
+        return fine
 
 
 class Decoder(nn.Module):
@@ -65,7 +65,7 @@ class Decoder(nn.Module):
         place = gaussian(code.position, self.grid)
         if ordered:
             place = prioritise(place, code.priority)
-        return torch.einsum("bkyx,bkd->bkdyx", place, code.gestalt).flatten(0, 1)
+        return (place[..., None] * code.gestalt[:, :, None, None]).flatten(0, 1).movedim(-1, 1)  # pixels last
 
     def paint(self, code: Code) -> Tensor:
         """The colour logits alone, [B,K,3,H,W], without depth order: what each slot would look like uncovered."""

@@ -13,7 +13,7 @@ from loci.config import ModelConfig
 from loci.errors import UserError
 from loci.model.compose import Compose
 from loci.model.decoder import Decoder
-from loci.model.encoder import Encoder, slot_view
+from loci.model.encoder import Encoder, view_parts
 from loci.model.frames import as_frame, check_frame
 from loci.model.seed import Seed, difference, error_map
 from loci.model.state import Code, State, StepOutput, stack
@@ -163,7 +163,7 @@ class Loci(nn.Module):
             state = self._first_masks(state, searched)
 
         view_logits = self.decoder.paint(searched)
-        view = slot_view(frame, error, state.masks, view_logits, searched, self.config.zeroed)
+        view = view_parts(frame, error, state.masks, view_logits, searched)
         percept = self.encoder(view)
         sensed = percept if disturb is None else disturb(percept)
         code, cells, gates, choice = self.transition(sensed, state.cells, draws.noise)

@@ -130,7 +130,7 @@ class Transition(nn.Module):
 
     def binarise(self, gestalt: Tensor, normals: Tensor | None) -> Tensor:
         """The bottleneck: a residual layer, a sigmoid, and noise that only 0 and 1 survive."""
-        raw = self.bottleneck(gestalt.flatten(0, 1)[..., None, None]).view_as(gestalt)
+        raw = self.bottleneck(gestalt.flatten(0, 1)).view_as(gestalt)
         return soft_binary(torch.sigmoid(raw), normals)
 
     def order(self, priority: Tensor, normals: Tensor | None) -> Tensor:
