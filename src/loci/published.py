@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -166,6 +167,29 @@ def import_published(model: Loci, tensors: Mapping[str, Tensor]) -> dict[str, Te
             target = _view(ours, place)
             target.copy_(given[name].reshape(target.shape))
     return {UNUSED: given[UNUSED].clone()}
+
+
+def read_published(path: Path) -> dict[str, Tensor]:
+    """The state dict in a checkpoint of the published code; only tensors are read, no code is run."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise UserError(f"no such file: {path}") from error
+    except Exception as error:  # a file from elsewhere may fail in any way; it is always the file's fault
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} is not a torch file that can be read safely: {reason}") from error
+    tensors = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(tensors, Mapping) or not all(isinstance(t, Tensor) for t in tensors.values()):
+        keys = ", ".join(map(str, list(content)[:6])) if isinstance(content, dict) else type(content).__name__
+        raise UserError(f"{path} has no key 'model' with tensors (it has: {keys}); is it a published checkpoint?")
+    return {str(name): tensor for name, tensor in tensors.items()}
+
+
+def write_published(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a state dict as the published code expects it, whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    torch.save({"model": dict(tensors)}, partial)
+    partial.replace(path)
 
 
 def count_published(model: Loci) -> int:
