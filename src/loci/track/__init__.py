@@ -1,1 +1,120 @@
-"""A video in, tracks and pictures out."""
+"""A video in, tracks and pictures out: `for frame in loci.track("tank.mp4", weights): frame.positions, frame.masks`.
+
+decode, video_in   files, folders, cameras and streams as RGB frames
+fit                between the video's pixels and the network's
+background         the scene without its objects
+tracker            the network's answer for each frame, in the video's pixels
+write_*, draw      tables, masks, codes, the overlay and the report
+footage            what a network for a video should be like
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loci.model import Loci
+    from loci.model.background import MovingBackground
+    from loci.track.decode import Note, Pixels
+    from loci.track.fit import Fit
+    from loci.track.tracker import Clock, Scene, Tracked
+    from loci.track.video_in import Facts
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """A video being tracked: its frames, and what they are tracked with."""
+
+    frames: Iterator[Tracked]
+    facts: Facts
+    model: Loci
+    fit: Fit
+    scene: Scene
+    clock: Clock
+
+
+@contextmanager
+def open_tracking(
+    video: str | Path,
+    weights: str | Path | Loci,
+    *,
+    background: str | Path | Pixels | MovingBackground | None = None,
+    letterbox: bool = True,
+    slots: int | None = None,
+    forget: float | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    raw: tuple[int, int] | None = None,
+    rate: float | None = None,
+    note: Note | None = None,
+    **hooks: Any,
+) -> Iterator[Tracking]:
+    """Open a video and a network and put them together; see `track` for the arguments."""
+    import logging
+
+    from loci.errors import UserError
+    from loci.track.fit import Fit
+    from loci.track.tracker import Clock, follow, scene_of
+    from loci.track.video_in import open_video
+
+    if slots is not None and slots < 1:
+        raise UserError(f"slots is {slots}; it must be 1 or more")
+    if forget is not None and forget < 0:
+        raise UserError(f"forget is {forget} s; it must be 0 or more")
+    note = note or logging.getLogger(__name__).warning
+    with open_video(video, raw=raw, rate=rate, note=note) as opened:
+        model = network(weights, device)
+        fit = Fit(opened.facts.size, model.size, letterbox)
+        clock = Clock()
+        with clock("background"):
+            scene, frames = scene_of(opened, fit, background, note)
+        patience = None if forget is None else round(forget * opened.facts.rate)
+        followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, clock=clock, **hooks)
+        yield Tracking(followed, opened.facts, model, fit, scene, clock)
+
+
+def network(weights: str | Path | Loci, device: str = "cpu") -> Loci:
+    """A network ready to track: from a file, a run's folder, the name of one that ships, or already one."""
+    import torch
+
+    from loci.errors import UserError
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"there is no GPU here for --device {device}; use --device cpu")
+    if isinstance(weights, torch.nn.Module):
+        return weights.to(device).eval()
+    from loci.checkpoint import load
+
+    return load(weights).to(device).eval()
+
+
+def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iterator[Tracked]:
+    """Find and follow every object: yields a `Tracked` for each frame, as soon as it has been seen.
+
+    Args:
+        video: a file, a folder of images, `camera:N`, or `-` for standard input.
+        weights: a file, a run's folder, the name of a network that ships, or a `Loci`.
+        **options: `background` (an image, its path, or a `MovingBackground`; by default worked out from the video),
+            `letterbox` (True; False stretches), `slots` (the most objects), `forget` (seconds out of sight after which
+            a slot looks for another object; by default never), `seed`, `device`, `raw` (height and width of bare RGB on
+            standard input), `rate` (frames per second), `note` (told what was wrong with a damaged video).
+    """
+    with open_tracking(video, weights, **options) as tracking:
+        yield from tracking.frames
+
+
+class _Callable(ModuleType):
+    """`loci.track` is this package and also the function: whoever imports one must not lose the other."""
+
+    def __call__(self, video: str | Path, weights: str | Path | Loci, **options: Any) -> Iterator[Tracked]:
+        """See `track`."""
+        return track(video, weights, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

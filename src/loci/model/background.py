@@ -1,0 +1,142 @@
+"""A background that moves: water, leaves, light. Learned from the video itself before there are any objects.
+
+The paper's autoencoder (appendix "Background Model"): a residual network brings the frame down to a code of the
+Gestalt's size, a GateL0RD with a skip follows its dynamics, a residual network brings it back up. What does not move is
+a learnable image, so that all of the code is left for what does. Trained with an L1 error, which is content to leave
+out the few pixels of passing objects, frame by frame with the project's eligibility traces. Stateless: cell state in,
+cell state out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from loci import random
+from loci.errors import UserError
+from loci.model.blocks import DownBy4, Residual, ToVector, UpBy4
+from loci.model.frames import as_frame, check_frame
+from loci.model.gatelord import CellState, GateL0RD
+
+
+@dataclass(frozen=True)
+class BackgroundConfig:
+    """Sizes of a moving background."""
+
+    height: int
+    """Height of the frames, divisible by 4."""
+    width: int
+    """Width of the frames, divisible by 4."""
+    code: int = 96
+    """Numbers that describe one frame's background: the Gestalt's size."""
+    channels: int = 48
+    """Channels at the smallest scale."""
+
+    def __post_init__(self) -> None:
+        if min(self.height, self.width) < 16 or self.height % 4 or self.width % 4:
+            raise UserError(
+                f"a background of {self.height}x{self.width}: both sides must be 16 or more, divisible by 4"
+            )
+        if min(self.code, self.channels) < 1 or self.channels % 12:
+            raise UserError(f"code {self.code} and channels {self.channels}: positive, channels a multiple of 12")
+
+    def as_dict(self) -> dict[str, int]:
+        """As plain JSON values."""
+        return asdict(self)
+
+    @property
+    def twice(self) -> bool:
+        """Whether frames are large enough to come down by 4 twice."""
+        return min(self.height, self.width) >= 128 and self.height % 16 == 0 and self.width % 16 == 0
+
+
+class MovingBackground(nn.Module):
+    """`start`, then `step` for each frame."""
+
+    def __init__(self, config: BackgroundConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.size = (config.height, config.width)
+        shrink, c = (16 if config.twice else 4), config.channels
+        grid = (config.height // shrink, config.width // shrink)
+        down: list[nn.Module] = [DownBy4(3, c // 2, scale=1.0), DownBy4(c // 2, c, scale=1.0)]
+        up: list[nn.Module] = [UpBy4(c, c // 4, scale=1.0), UpBy4(c // 4, 3, scale=1.0)]
+        if not config.twice:
+            down, up = [DownBy4(3, c, scale=1.0)], [UpBy4(c, 3, scale=1.0)]
+        self.encoder = nn.Sequential(*down, Residual(c, c), ToVector(c, config.code, grid, scale=1.0))
+        self.cell = GateL0RD(config.code, config.code)
+        self.alpha = nn.Parameter(torch.full((1,), 0.1))
+        self.spread = nn.Linear(config.code, c * math.prod(grid))
+        self.decoder = nn.Sequential(nn.Unflatten(1, (c, *grid)), Residual(c, c), *up)
+        self.still = nn.Parameter(torch.zeros(3, *self.size))
+        nn.init.zeros_(self.spread.bias)
+
+    def start(self, batch: int = 1) -> CellState:
+        """A state that has seen nothing."""
+        return self.cell.start((batch,))
+
+    def step(self, frame: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """[B,3,H,W] of a frame -> [B,3,H,W] its background in [0, 1], and the new state."""
+        check_frame(frame, self.size, state.hidden.shape[0], "frame")
+        frame = as_frame(frame, self.still.dtype, self.still.device)
+        code = self.encoder(frame - torch.sigmoid(self.still)).flatten(1)
+        change, state, _ = self.cell(code, state)
+        logits = self.decoder(self.spread(code + self.alpha * change))
+        background = torch.sigmoid(self.still + logits)
+        return background, state._replace(hidden=state.hidden.detach())
+
+    def begin_from(self, image: Tensor) -> None:
+        """Let the part that does not move start as this image [3,H,W], uint8 or in [0, 1]."""
+        scene = as_frame(image[None], self.still.dtype, self.still.device)[0].clamp(0.02, 0.98)
+        with torch.no_grad():
+            self.still.copy_(torch.logit(scene))
+
+
+def pretrain(
+    model: MovingBackground,
+    frames: Tensor,
+    *,
+    steps: int = 2000,
+    batch: int = 8,
+    window: int = 16,
+    rate: float = 1e-3,
+    seed: int = 0,
+    told: Callable[[int, float], None] = lambda _step, _loss: None,
+) -> None:
+    """Learn the background of a video: one optimiser step for each frame, as everything here learns.
+
+    `batch` windows of consecutive frames start anywhere; inside one the cell's state and traces go on.
+
+    Args:
+        model: changed in place.
+        frames: [T,3,H,W] uint8, consecutive.
+        steps: optimiser steps in all.
+        batch: windows side by side.
+        window: frames in one.
+        rate: Adam's learning rate; it falls to a tenth along a cosine.
+        seed: of where the windows start.
+        told: called with the step and the error after each.
+    """
+    length = frames.shape[0]
+    window = min(window, length)
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    draws = random.key(seed, "background windows")
+    state, begins = model.start(batch), torch.zeros(batch, dtype=torch.int64)
+    for step in range(steps):
+        within = step % window
+        if within == 0:
+            begins = random.integers(random.fold(draws, step), length - window + 1, (batch,))
+            state = model.start(batch)
+        for group in optimiser.param_groups:
+            group["lr"] = rate * (0.55 + 0.45 * math.cos(math.pi * step / steps))
+        shown = frames[begins + within].to(model.still.device)
+        background, state = model.step(shown, state)
+        loss = (background - as_frame(shown, background.dtype, background.device)).abs().mean()
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        told(step, float(loss.detach()) if step % 50 == 0 else float("nan"))

@@ -1,0 +1,294 @@
+"""The main job: a video in, and for each frame where every object is, what it is, and how much of it is seen.
+
+What is said of frame t is known the moment the network has seen frame t; nothing waits for later frames. Where an
+object is comes from the network's view of this frame; its mask is the one foreseen for this frame a step before, which
+is what the paper scores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from loci.errors import UserError
+from loci.model import Loci, State, StepOutput
+from loci.model.background import MovingBackground
+from loci.track.background import limited, mixture, still_background
+from loci.track.decode import Note, Pixels
+from loci.track.fit import Fit, tensor
+from loci.track.video_in import Frame, Video
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+FIRST = 50  # frames of a live video its background is worked out from
+CLAIM = 0.5  # the mask value at which a slot has an object
+
+
+@dataclass(frozen=True, eq=False)
+class Tracked:
+    """Everything about the N objects found so far, at one frame. Pixels are the video's own.
+
+    An object keeps its entry, and its id, while it is hidden: `visible` is then near 0 and its mask is empty.
+    """
+
+    index: int
+    """The frame's number, from 0."""
+    time: float
+    """Seconds since the video began."""
+    pixels: Pixels
+    """[H,W,3] the frame, RGB."""
+    ids: Integers
+    """[N] the objects' ids, from 1, in the order in which they were found."""
+    slots: Integers
+    """[N] which of the network's slots has it."""
+    positions: Floats
+    """[N,2] row and column of the centre, seen or not."""
+    sizes: Floats
+    """[N] the standard deviation of the Gaussian that stands for it."""
+    order: Integers
+    """[N] 0 is in front, 1 behind it, ..."""
+    visible: Floats
+    """[N] the largest value of its mask: 1 is in full view, 0 hidden."""
+    boxes: Floats
+    """[N,4] left, top, width, height around its mask; while it is hidden, its last box moved along with its centre."""
+    seen: NDArray[np.bool_]
+    """[N] whether its mask has a pixel."""
+    gestalts: Floats
+    """[N,D] the code of what it is."""
+    codes: Floats
+    """[N,4] row, column, sigma in the network's own coordinates, and priority."""
+    labels: NDArray[np.uint8]
+    """[H,W] which slot has the pixel, from 1; 0 is the background. Of all slots, found or not."""
+    pictures: NDArray[np.uint8]
+    """[N,h,w,4] how the network paints it, at the network's size: RGB and its mask as opacity."""
+
+    @cached_property
+    def masks(self) -> NDArray[np.bool_]:
+        """[N,H,W] the pixels of each object; they never overlap."""
+        return np.asarray(self.labels[None] == (self.slots[:, None, None] + 1))
+
+
+@dataclass
+class Clock:
+    """Where the time went, in seconds by name."""
+
+    spent: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        """Time a block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - start
+
+    def over(self, what: str, items: Iterator[Frame]) -> Iterator[Frame]:
+        """Time how long it takes to get the next item."""
+        while True:
+            with self(what):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
+
+class Scene(NamedTuple):
+    """The background of a video: a picture [h,w,3] of the network's size, or a network that follows it."""
+
+    picture: Pixels
+    moving: MovingBackground | None
+
+
+def scene_of(video: Video, fit: Fit, background: str | Path | Pixels | MovingBackground | None,
+             note: Note) -> tuple[Scene, Iterator[Frame]]:  # fmt: skip
+    """The background to track with, and all frames of the video, from the first.
+
+    A picture is taken as it is; None works it out from the video, or from the first frames of a live one.
+    """
+    frames = iter(video)
+    if isinstance(background, MovingBackground):
+        if background.size != fit.network:
+            raise UserError(
+                f"the moving background is {background.size}, the network takes {fit.network}: learn it anew"
+            )
+        return Scene(np.zeros((*fit.network, 3), np.uint8), background), frames
+    if background is None and video.facts.live:
+        first = list(islice(frames, FIRST))
+        note(
+            f"{video.facts.name}: the background comes from its first {len(first)} frames; name an image if you have one"
+        )
+        return Scene(_fitted(mixture([limited(frame.pixels) for frame in first]), fit), None), chain(first, frames)
+    if isinstance(background, str | Path):
+        from loci.track.background import read_image
+
+        background = read_image(Path(background))
+    picture = still_background(video.facts.name) if background is None else background
+    return Scene(_fitted(picture, fit), None), frames
+
+
+def _fitted(picture: Pixels, fit: Fit) -> Pixels:
+    """A background of any size of the same shape, as the network sees it."""
+    height, width = picture.shape[:2]
+    if abs(height / width - fit.video[0] / fit.video[1]) > 0.05 * fit.video[0] / fit.video[1]:
+        raise UserError(f"the background is {width}x{height}, the video {fit.video[1]}x{fit.video[0]}: another shape")
+    return Fit((height, width), fit.network, fit.letterbox).shrink(picture)
+
+
+class Found(NamedTuple):
+    """What the tracker itself remembers of the slots; all else is in the network's state."""
+
+    ids: Integers
+    """[K] the id, or 0."""
+    boxes: Floats
+    """[K,4] the last box around a mask."""
+    centres: Floats
+    """[K,2] where the centre was then."""
+    unseen: Integers
+    """[K] frames since then."""
+    total: int
+    """How many ids there were so far."""
+
+    @staticmethod
+    def nothing(slots: int) -> Found:
+        """No object yet."""
+        boxes, centres = np.zeros((slots, 4), np.float32), np.zeros((slots, 2), np.float32)
+        return Found(np.zeros(slots, np.int64), boxes, centres, np.zeros(slots, np.int64), 0)
+
+
+def follow(
+    model: Loci,
+    frames: Iterator[Frame],
+    fit: Fit,
+    scene: Scene,
+    *,
+    seed: int = 0,
+    slots: int | None = None,
+    forget: int | None = None,
+    clock: Clock | None = None,
+    watch: Callable[[State, StepOutput], None] = lambda _state, _out: None,
+) -> Iterator[Tracked]:
+    """Track frame by frame, in constant memory.
+
+    Args:
+        model: the network, in evaluation mode.
+        frames: what comes in.
+        fit: how the video's pixels and the network's belong together.
+        scene: the background.
+        seed: of where slots look for objects.
+        slots: the most objects at a time, unless the network's own number.
+        forget: let go of an object after so many frames out of sight; its slot then looks for another, with a new id.
+        clock: told how long things take.
+        watch: shown the network's state and output after each frame.
+    """
+    clock = clock or Clock()
+    state: State | None = None
+    water = None if scene.moving is None else scene.moving.start(1)
+    found = Found.nothing(slots or model.config.slots)
+    for frame in clock.over("decoding", frames):
+        with clock("scaling"):
+            shown = tensor(fit.shrink(frame.pixels))[None].to(model.device)
+        with clock("model"), torch.inference_mode():
+            background = None
+            if scene.moving is not None and water is not None:
+                background, water = scene.moving.step(shown, water)
+            if state is None:
+                first = tensor(scene.picture) if background is None else background
+                state = model.bootstrap(shown, model.start(1, first, seed=seed, slots=slots))
+            before = state
+            state, out = model.step(shown, before, background=background)
+            view = _view(before, out)
+        with clock("masks"), torch.inference_mode():
+            found, tracked = _tracked(frame, view, fit, found)
+            if forget is not None and (gone := (found.ids > 0) & (found.unseen > forget)).any():
+                released = torch.from_numpy(gone)[None].to(state.claimed.device)
+                state = state._replace(claimed=torch.where(released, 0, state.claimed))
+                found = found._replace(ids=np.where(gone, 0, found.ids))
+        watch(state, out)
+        yield tracked
+
+
+class _View(NamedTuple):
+    """The network's answer for this frame, on the host."""
+
+    claimed: Floats
+    masks: Tensor
+    pictures: Tensor
+    position: Floats
+    gestalt: Floats
+    priority: Floats
+
+
+def _view(before: State, out: StepOutput) -> _View:
+    """Where from what was seen in this frame; masks as foreseen for it."""
+    painted = torch.sigmoid(out.view_logits[0] - 2.5)
+    masks = before.masks[0]
+    pictures = torch.cat((painted, masks[:-1, None]), 1)
+    return _View(
+        before.claimed[0].float().cpu().numpy(),
+        masks.float().cpu(),
+        (pictures.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu(),
+        out.percept.position[0].float().cpu().numpy(),
+        out.percept.gestalt[0].float().cpu().numpy(),
+        before.code.priority[0].float().cpu().numpy(),
+    )
+
+
+def _tracked(frame: Frame, view: _View, fit: Fit, found: Found) -> tuple[Found, Tracked]:
+    """In the video's own pixels, and only slots that have claimed an object."""
+    ids, total = found.ids.copy(), found.total
+    for slot in np.flatnonzero((view.claimed > CLAIM) & (ids == 0)):
+        total += 1
+        ids[slot] = total
+    large = fit.enlarge(view.masks)
+    labels = ((large.argmax(0) + 1) % large.shape[0]).to(torch.uint8).numpy()
+    centres = fit.to_pixels(view.position[:, :2]).astype(np.float32)
+    boxes = found.boxes + np.pad((centres - found.centres)[:, ::-1], ((0, 0), (0, 2))) * (found.boxes[:, 2:3] > 0)
+    boxes, seen = _boxes(labels, boxes)
+    unseen = np.where(seen, 0, found.unseen + 1)
+    found = Found(ids, boxes, centres, unseen, total)
+    slots = np.flatnonzero(ids)
+    slots = slots[np.argsort(ids[slots])]
+    depth = np.empty(len(slots), np.int64)
+    depth[np.argsort(-view.priority[slots], kind="stable")] = np.arange(len(slots))
+    return found, Tracked(
+        index=frame.index,
+        time=frame.time,
+        pixels=frame.pixels,
+        ids=ids[slots],
+        slots=slots,
+        positions=centres[slots],
+        sizes=fit.radius(view.position[slots, 2]).astype(np.float32),
+        order=depth,
+        visible=view.masks[:-1].amax((1, 2)).numpy()[slots],
+        boxes=boxes[slots],
+        seen=seen[slots],
+        gestalts=view.gestalt[slots],
+        codes=np.concatenate((view.position, view.priority[:, None]), 1)[slots],
+        labels=labels,
+        pictures=view.pictures.numpy()[slots],
+    )
+
+
+def _boxes(labels: NDArray[np.uint8], otherwise: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Left, top, width, height of each label's pixels; where it has none, what is given."""
+    boxes, seen = otherwise.astype(np.float32), np.zeros(len(otherwise), np.bool_)
+    for slot in range(len(otherwise)):
+        mine = labels == slot + 1
+        rows = np.flatnonzero(mine.any(1))
+        if rows.size:
+            columns = np.flatnonzero(mine[rows[0] : rows[-1] + 1].any(0))
+            boxes[slot] = columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1
+            seen[slot] = True
+    return boxes, seen
