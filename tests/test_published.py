@@ -2,10 +2,10 @@
 
 import json
 
-import golden
 import pytest
 import torch
 
+import golden
 from loci import presets
 from loci.cli import main
 from loci.config import ModelConfig, TransitionConfig
