@@ -112,7 +112,7 @@ def match(predicted: Tensor, truth: Tensor, shared: int = 2, objects: int | None
     lead = table.shape[:-2]
     size = table.sum(-2)[..., 1:]
     N = size.shape[-1] if objects is None else objects
-    overlap = iou_table(table).cpu().numpy().reshape(math.prod(lead), table.shape[-2] - 1, -1)
+    overlap = iou_table(table).cpu().numpy().reshape(math.prod(lead), *(n - 1 for n in table.shape[-2:]))
     iou = np.zeros((len(overlap), N))
     slot = np.full((len(overlap), N), -1)
     for n, matrix in enumerate(overlap):
