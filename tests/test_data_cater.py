@@ -309,7 +309,7 @@ def test_what_the_world_writes_is_read_back(tmp_path):
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_scene_does_more_than_get_itself_skipped(folder, data):
     """Cut and flipped bytes: a scene is read as it is, or skipped with a reason."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,11 +78,11 @@ def whole_number(value: Any) -> int:
     return value
 
 
-def text(value: Any) -> str:
-    """Parsed JSON as a string."""
-    if not isinstance(value, str):
-        raise ValueError(f"a string expected, got {str(value)[:60]!r}")
-    return value
+def choice(value: Any, words: Sequence[str]) -> int:
+    """Which of these words parsed JSON is."""
+    if value not in words:
+        raise ValueError(f"one of {', '.join(words)} expected, got {str(value)[:60]!r}")
+    return words.index(value)
 
 
 def run_lengths(code: Any, size: tuple[int, int]) -> NDArray[np.bool_]:

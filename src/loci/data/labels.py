@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loci.data.clip import EVENTS, STATES, Clip
-from loci.data.document import numbers, read_json, reading, run_lengths, text, whole_number
+from loci.data.document import choice, numbers, read_json, reading, run_lengths, whole_number
 from loci.data.picture import Size, pixel_to_position, resampled
 
 
@@ -71,7 +71,7 @@ def _thing(thing: Any, T: int, N: int, stored: Size, size: Size) -> dict[str, ND
         "whole": _masks(thing["whole"], T, stored, size),
         "position": np.stack(place, 1),
         "share": numbers(thing["shares"], (-1,))[:T].astype(np.float32),
-        "state": np.array([STATES.index(state) for state in thing["states"][:T]], np.uint8),
+        "state": np.array([choice(state, STATES) for state in thing["states"][:T]], np.uint8),
         "container": np.array(holders, np.int64),
     }
     short = [name for name, track in tracks.items() if len(track) != T]
@@ -89,7 +89,7 @@ def _masks(codes: Any, T: int, stored: Size, size: Size) -> NDArray[np.bool_]:
 
 
 def _number(word: Any, words: tuple[str, ...]) -> int:
-    return -1 if word is None else words.index(text(word))
+    return -1 if word is None else choice(word, words)
 
 
 def _event(event: Any, objects: int) -> list[int]:
@@ -97,5 +97,5 @@ def _event(event: Any, objects: int) -> list[int]:
     other = 0 if event["other"] is None else whole_number(event["other"])
     if not (1 <= one <= objects and 0 <= other <= objects):
         raise ValueError(f"an event is about objects {one} and {other}, there are {objects}")
-    kind = EVENTS.index(event["kind"])
+    kind = choice(event["kind"], EVENTS)
     return [kind, whole_number(event["first"]), whole_number(event["last"]), one - 1, other - 1]
