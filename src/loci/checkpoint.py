@@ -80,9 +80,10 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> Loci:
 def build(content: Content, file: Path) -> Loci:
     """The network of a file's content, which must fit to the last tensor."""
     weights = {name: tensor for name, tensor in content.tensors.items() if "/" not in name}
-    check_sizes(content.config.model, {name: tuple(tensor.shape) for name, tensor in weights.items()}, file)
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     with torch.random.fork_rng(devices=[]):
         model = Loci(content.config.model)
+    compare({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, shapes, file)
     model.load_state_dict(weights)
     return model
 
@@ -129,6 +130,7 @@ def write(path: Path, content: Content) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, part, metadata)
+        part.chmod(0o644)  # safetensors makes it readable by its owner alone
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
@@ -166,12 +168,13 @@ def read(path: Path, *, weights_only: bool = False) -> Content:
             names = list(file.keys())
             version = metadata.get("format")
             if version is None:
-                raise Damaged(f"{path} says no format: it is not a file of loci, or its header is damaged")
+                raise DamagedError(f"{path} says no format: it is not a file of loci, or its header is damaged")
             if version != FORMAT:
                 raise UserError(f"{path} has format {version!r}; this version of loci reads {FORMAT!r}")
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
             config, step, extra = _parse(path, metadata)
-            check_sizes(config.model, shapes, path)
+            marks = landmarks(config.model)  # before anything of the config's sizes gets memory
+            compare(marks, {name: shape for name, shape in shapes.items() if name in marks}, path)
             tensors = {name: file.get_tensor(name) for name in names}
             if digest(tensors, metadata) != metadata.get("digest"):
                 raise DamagedError(f"{path} is damaged: its content does not match its digest")
@@ -207,11 +210,24 @@ def digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     return told.hexdigest()
 
 
-def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
-    """Compare a file's sizes with those of its config's network, before either gets any memory."""
-    given = {name: shape for name, shape in shapes.items() if "/" not in name}
-    with torch.device("meta"):
-        wanted = {name: tuple(tensor.shape) for name, tensor in Loci(config).state_dict().items()}
+def landmarks(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Some tensors that between them show every size of the network."""
+    encoder, transition, decoder = config.encoder, config.transition, config.decoder
+    width = transition.heads * config.code
+    marks = {
+        "compose.background_logit": (config.height, config.width),
+        "seed.gestalt_mean": (config.gestalt,),
+        "encoder.down.first.weight": (encoder.channels, encoder.fine_channels, 11, 11),
+        f"transition.attention.{transition.layers - 1}.project_out.weight": (width, width),
+        f"decoder.trunk.{decoder.layers - 1}.second.weight": (decoder.channels, decoder.channels, 3, 3),
+    }
+    if encoder.layers:
+        marks[f"encoder.blocks.{encoder.layers - 1}.second.weight"] = (encoder.channels, encoder.channels, 3, 3)
+    return marks
+
+
+def compare(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Refuse shapes that are not those of the config."""
     problems = [f"{name} is missing" for name in wanted if name not in given]
     problems += [f"{name} is left over" for name in given if name not in wanted]
     problems += [f"{n} is {given[n]}, expected {s}" for n, s in wanted.items() if n in given and given[n] != s]
