@@ -119,13 +119,14 @@ def make(asked: Make) -> int:
     sources: dict[Split, Source] = {split: _world(asked, split) for split in SPLITS}
     layout, divided = _layout(asked)
     layout.place(asked.count - 1)
+    device = _device(asked.device)
     described = {"world": asked.world, **dataclasses.asdict(sources["train"]), "split": divided}  # type: ignore[call-overload]
     claim(asked.out, described)
     there = sum(map(layout.done, range(asked.count)))
     with console.progress(f"{asked.world} to {asked.out}", asked.count) as advance:
         advance(there)
         try:
-            made = write_clips(layout, sources, asked.count, device=_device(asked.device), advance=advance)
+            made = write_clips(layout, sources, asked.count, device=device, advance=advance)
         except KeyboardInterrupt:
             there = sum(map(layout.done, range(asked.count)))
             console.warn(f"{there} of {asked.count} clips are written; the same command goes on from there")

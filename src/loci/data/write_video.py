@@ -29,7 +29,7 @@ def write_video(path: Path, frames: Tensor, rate: int, codec: Codec = "h264") ->
             stream = container.add_stream("libx264", rate=rate, options={"crf": "16", "preset": "veryfast"})
             stream.pix_fmt = "yuv444p" if height % 2 or width % 2 else "yuv420p"
         else:
-            stream = container.add_stream("mjpeg", rate=rate, options={"q:v": "2", "qmin": "2", "qmax": "2"})
+            stream = container.add_stream("mjpeg", rate=rate, options={"qmin": "2", "qmax": "2"})
             stream.pix_fmt = "yuvj420p"
         stream.height, stream.width = height, width
         for picture in frames.permute(0, 2, 3, 1).contiguous().numpy():
