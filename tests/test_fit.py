@@ -101,6 +101,14 @@ def test_radius_is_that_of_the_gaussian_on_the_frame():
     assert Fit((128, 128), (64, 64)).radius(np.array(0.1)) == pytest.approx(2 * (1 + 6.4) / 2)
 
 
+def test_bars_only_where_shapes_would_change():
+    assert not Fit.of((576, 768), (60, 80)).letterbox
+    assert not Fit.of((550, 768), (60, 80)).letterbox
+    assert Fit.of((480, 854), (60, 80)).letterbox
+    assert Fit.of((576, 768), (60, 80), letterbox=True).letterbox
+    assert not Fit.of((480, 854), (60, 80), letterbox=False).letterbox
+
+
 def test_no_size_is_refused():
     with pytest.raises(UserError, match="positive"):
         Fit((0, 10), (20, 20))

@@ -45,7 +45,7 @@ def open_tracking(
     weights: str | Path | Loci,
     *,
     background: str | Path | Pixels | MovingBackground | None = None,
-    letterbox: bool = True,
+    letterbox: bool | None = None,
     slots: int | None = None,
     forget: float | None = None,
     seed: int = 0,
@@ -70,7 +70,7 @@ def open_tracking(
     note = note or logging.getLogger(__name__).warning
     with open_video(video, raw=raw, rate=rate, note=note) as opened:
         model = network(weights, device)
-        fit = Fit(opened.facts.size, model.size, letterbox)
+        fit = Fit.of(opened.facts.size, model.size, letterbox)
         clock = Clock()
         with clock("background"):
             scene, frames = scene_of(opened, fit, background, note)
@@ -101,9 +101,10 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
         video: a file, a folder of images, `camera:N`, or `-` for standard input.
         weights: a file, a run's folder, the name of a network that ships, or a `Loci`.
         **options: `background` (an image, its path, or a `MovingBackground`; by default worked out from the video),
-            `letterbox` (True; False stretches), `slots` (the most objects), `forget` (seconds out of sight after which
-            a slot looks for another object; by default never), `seed`, `device`, `raw` (height and width of bare RGB on
-            standard input), `rate` (frames per second), `note` (told what was wrong with a damaged video).
+            `letterbox` (False stretches; by default bars are added where stretching would change shapes by a tenth),
+            `slots` (the most objects), `forget` (seconds out of sight after which a slot looks for another object; by
+            default never), `seed`, `device`, `raw` (height and width of bare RGB on standard input), `rate` (frames
+            per second), `note` (told what was wrong with a damaged video).
     """
     with open_tracking(video, weights, **options) as tracking:
         yield from tracking.frames

@@ -41,6 +41,12 @@ class Fit:
         if min(*self.video, *self.network) < 1:
             raise UserError(f"sizes must be positive, not video {self.video} and network {self.network}")
 
+    @classmethod
+    def of(cls, video: tuple[int, int], network: tuple[int, int], letterbox: bool | None = None) -> Fit:
+        """With bars, or stretched; unless told, bars only where stretching would change shapes by a tenth or more."""
+        change = (video[0] * network[1]) / max(1, video[1] * network[0])
+        return cls(video, network, not 0.9 < change < 1.1 if letterbox is None else letterbox)
+
     @property
     def inner(self) -> tuple[int, int]:
         """Height and width of the picture inside the network's frame."""

@@ -126,9 +126,7 @@ def scene_of(video: Video, fit: Fit, background: str | Path | Pixels | MovingBac
         return Scene(np.zeros((*fit.network, 3), np.uint8), background), frames
     if background is None and video.facts.live:
         first = list(islice(frames, FIRST))
-        note(
-            f"{video.facts.name}: the background comes from its first {len(first)} frames; name an image if you have one"
-        )
+        note(f"{video.facts.name}: its background comes from its first {len(first)} frames; name an image if you can")
         return Scene(_fitted(mixture([limited(frame.pixels) for frame in first]), fit), None), chain(first, frames)
     if isinstance(background, str | Path):
         from loci.track.background import read_image

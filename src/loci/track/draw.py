@@ -1,0 +1,130 @@
+"""The overlay: what the network makes of a frame, drawn on it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from loci.track.tracker import Tracked
+
+Pixels = NDArray[np.uint8]
+
+COLOURS = np.array(
+    [(230, 60, 60), (60, 140, 255), (70, 200, 80), (255, 190, 20), (190, 90, 230), (40, 210, 210), (255, 130, 40),
+     (250, 110, 190), (160, 220, 40), (120, 110, 255), (200, 150, 100), (0, 160, 120), (255, 240, 120), (160, 60, 110),
+     (150, 200, 255), (110, 140, 40), (255, 170, 170), (90, 90, 200), (0, 220, 160), (170, 130, 60)],
+    np.uint8,
+)  # fmt: skip
+"""One for each slot, far apart; a slot's colour never changes. From the 21st slot on they come again."""
+
+TRAIL = 40  # frames
+HIDDEN = 0.5  # visible share below which an object is drawn dashed
+_DARK = 24
+
+
+def colour(slot: int) -> tuple[int, int, int]:
+    """The colour of a slot."""
+    red, green, blue = (int(c) for c in COLOURS[slot % len(COLOURS)])
+    return red, green, blue
+
+
+def drawing_scale(size: tuple[int, int]) -> float:
+    """How much larger (a whole number) or smaller than the video it is drawn, so that text can be read on it."""
+    height, width = size
+    if max(height, width) > 1280:
+        return 1280 / max(height, width)
+    return float(max(1, -(-400 // max(height, width, 1))))
+
+
+class Drawer:
+    """Draws frame after frame; remembers only the last positions of each id."""
+
+    def __init__(self, size: tuple[int, int], slots: int) -> None:
+        self.scale = drawing_scale(size)
+        self.canvas = (round(size[0] * self.scale), round(size[1] * self.scale))
+        self.slots = slots
+        self.tile = max(40, min(112, self.canvas[1] // min(slots, 10)))
+        self.across = max(1, self.canvas[1] // self.tile)
+        self.trails: dict[int, deque[tuple[int, int]]] = {}
+
+    def __call__(self, frame: Tracked) -> Pixels:
+        """The frame with masks, outlines, centres and trails, and the strip of reconstructions below it."""
+        picture = self._masks(frame)
+        for n in range(len(frame.ids)):
+            self._object(picture, frame, n)
+        for known in set(self.trails) - set(frame.ids.tolist()):
+            del self.trails[known]
+        _text(picture, f"{frame.index}  {frame.time:.2f} s", (6, 16), (255, 255, 255))
+        return np.concatenate((picture, self._strip(frame)), 0)
+
+    def _masks(self, frame: Tracked) -> Pixels:
+        """Masks as a tint, with their outlines."""
+        down = cv2.INTER_AREA if self.scale < 1 else cv2.INTER_NEAREST
+        picture = np.asarray(cv2.resize(frame.pixels, self.canvas[::-1], interpolation=down), np.uint8).copy()
+        shown = np.zeros(256, np.uint8)
+        shown[frame.slots + 1] = frame.slots + 1
+        labels = np.asarray(cv2.resize(shown[frame.labels], self.canvas[::-1], interpolation=cv2.INTER_NEAREST))
+        paint = np.zeros((256, 3), np.uint8)
+        paint[1:] = COLOURS[np.arange(255) % len(COLOURS)]
+        rows, columns = np.nonzero(labels)
+        if rows.size:
+            mine = picture[rows, columns].astype(np.uint16) * 6 + paint[labels[rows, columns]].astype(np.uint16) * 4
+            picture[rows, columns] = (mine // 10).astype(np.uint8)
+        for slot in frame.slots[frame.seen]:
+            outline, _ = cv2.findContours(
+                (labels == slot + 1).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE
+            )
+            cv2.drawContours(picture, outline, -1, colour(int(slot)), 1, cv2.LINE_AA)
+        return picture
+
+    def _object(self, picture: Pixels, frame: Tracked, n: int) -> None:
+        """Trail, centre and id; a dashed ellipse where it is hidden."""
+        paint = colour(int(frame.slots[n]))
+        row, column = np.nan_to_num((frame.positions[n] + 0.5) * self.scale - 0.5).clip(-9999, 9999)
+        centre = (round(float(column)), round(float(row)))
+        trail = self.trails.setdefault(int(frame.ids[n]), deque(maxlen=TRAIL))
+        trail.append(centre)
+        if len(trail) > 1:
+            cv2.polylines(picture, [np.array(trail, np.int32)], False, paint, 1, cv2.LINE_AA)
+        cv2.drawMarker(picture, centre, (255, 255, 255), cv2.MARKER_CROSS, 9, 3)
+        cv2.drawMarker(picture, centre, paint, cv2.MARKER_CROSS, 7, 1)
+        if frame.visible[n] < HIDDEN or not frame.seen[n]:
+            size = frame.boxes[n, 2:] if frame.boxes[n, 2] > 0 else np.full(2, 2 * frame.sizes[n])
+            axes = (max(5, round(float(size[0]) * self.scale / 2)), max(5, round(float(size[1]) * self.scale / 2)))
+            for start in range(0, 360, 30):
+                cv2.ellipse(picture, centre, axes, 0, start, start + 16, paint, 2, cv2.LINE_AA)
+        _text(picture, str(frame.ids[n]), (centre[0] + 7, centre[1] - 5), paint)
+
+    def _strip(self, frame: Tracked) -> Pixels:
+        """A tile for each slot, in order: how it paints its object, its id, and a bar of how much is seen."""
+        side, rows = self.tile, -(-self.slots // self.across)
+        strip = np.full((rows * (side + 8), self.canvas[1], 3), _DARK, np.uint8)
+        for n, slot in enumerate(frame.slots):
+            top, left = (int(slot) // self.across) * (side + 8), (int(slot) % self.across) * side
+            picture = tile(frame.pictures[n], side - 2)
+            height, width = picture.shape[:2]
+            strip[top + 1 : top + 1 + height, left + 1 : left + 1 + width] = picture
+            bar = round(float(frame.visible[n].clip(0, 1)) * (side - 2))
+            strip[top + side + 1 : top + side + 5, left + 1 : left + 1 + bar] = colour(int(slot))
+            _text(strip, str(frame.ids[n]), (left + 4, top + 14), colour(int(slot)))
+        return strip
+
+
+def tile(picture: NDArray[np.uint8], side: int) -> Pixels:
+    """RGB of a reconstruction [h,w,4] on dark, with its mask as opacity, inside side × side."""
+    height, width = picture.shape[:2]
+    scale = side / max(height, width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    opacity = picture[..., 3:].astype(np.float32) / 255
+    flat = (picture[..., :3] * opacity + _DARK * (1 - opacity)).astype(np.uint8)
+    return np.asarray(
+        cv2.resize(flat, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST), np.uint8
+    )
+
+
+def _text(picture: Pixels, words: str, place: tuple[int, int], paint: tuple[int, int, int]) -> None:
+    cv2.putText(picture, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, (0, 0, 0), 3, cv2.LINE_AA)
+    cv2.putText(picture, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, paint, 1, cv2.LINE_AA)
