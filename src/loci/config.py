@@ -323,6 +323,8 @@ class TrainConfig:
     """Stop after so many updates in a row whose loss or gradient was not finite."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU where there is one."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Of all numbers."""
     log_every: int = 100
     """Updates between two lines of metrics."""
     picture_every: int = 2_000
@@ -340,6 +342,10 @@ class TrainConfig:
         require(len(self.stages) >= 1, "train.stages is empty; a run needs at least one stage")
         require(self.updates is None or self.updates >= 1, f"train.updates is {self.updates}; it must be 1 or more")
         require(self.minutes is None or self.minutes > 0, f"train.minutes is {self.minutes}; it must be positive")
+        require(
+            self.precision in ("float32", "float64"),
+            f"train.precision is {self.precision!r}; choose float32 or float64",
+        )
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
         for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):
             require(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; it must be 0 or more")

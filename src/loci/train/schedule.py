@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -74,7 +75,7 @@ class Schedule:
         """Which stage an update belongs to."""
         return next((n for n, end in enumerate(self.ends) if update < end), len(self.stages) - 1)
 
-    def resolution(self, stage: int) -> str:
+    def resolution(self, stage: int) -> Literal["coarse", "fine"]:
         """Which frames a stage uses."""
         return self.stages[stage].resolution or self.config.model.resolution
 

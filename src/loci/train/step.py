@@ -92,7 +92,8 @@ class Learner(nn.Module):
             + weights.time * terms.time
             + weights.supervision * terms.supervision
         )
-        loss = torch.where(sound, loss, math.nan)
+        # Not finite here makes all gradients so, in every process, and the update is left out.
+        loss = loss * torch.where(sound & torch.isfinite(loss.detach()), 1.0, math.nan)
         with torch.no_grad():
             missed = object_error(output.frame, whole, state.background)
             visible = (output.visible > 0.5).to(loss.dtype).sum(1).mean()
@@ -132,7 +133,7 @@ def train_step(
 
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     length = nn.utils.get_total_norm(gradients)
-    kept = torch.isfinite(length) & torch.isfinite(loss.detach())
+    kept = torch.isfinite(length)
     if settings.clip:
         nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip, length)
     dropped = (~kept).to(torch.float32)

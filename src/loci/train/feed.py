@@ -1,0 +1,161 @@
+"""Sequences for training: from a world or a folder through one interface, one sequence ahead of the network."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from loci import random
+from loci.config import Config, DataConfig
+from loci.data.clip import Clip
+from loci.data.source import Source, Split
+from loci.errors import UserError
+from loci.worlds.open import WORLDS, open_world
+
+ENDLESS = 2**31
+LARGEST = 2**28
+"""Pixels (over objects and frames) that labelled clips may have at once; more are made in portions."""
+
+
+class Batch(NamedTuple):
+    """What the network learns from in one sequence."""
+
+    frames: Tensor
+    """[B,T,3,H,W] uint8"""
+    background: Tensor
+    """[B,1,3,H,W] uint8, or [B,T,3,H,W] where it moves."""
+    snitch: Tensor | None
+    """[B,T,2] where CATER's snitch is."""
+
+
+def open_data(config: Config, split: Split, size: tuple[int, int]) -> Source:
+    """The source that the config names, with frames of this size."""
+    data = config.data
+    if data.source in WORLDS and data.path is None:
+        options = {"split": split, "seed": config.train.seed, "size": size, "length": data.length}
+        return open_world(data.source, **(options | _options(data.options)))
+    from loci.data.open import open_source
+
+    spec = data.source if data.path is None else f"{data.source}:{data.path}"
+    return open_source(
+        spec, split=split, seed=config.train.seed, size=size, length=data.length, **_options(data.options)
+    )
+
+
+def _options(words: Sequence[str]) -> dict[str, Any]:
+    """name=value, the value as JSON or else as it stands."""
+    options = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+class Feed:
+    """The batches of a run, numbered by sequence; the next one is made while the network learns from this one."""
+
+    def __init__(
+        self, source: Source, data: DataConfig, *, seed: int, entries: range, device: torch.device, snitch: bool
+    ) -> None:
+        self.source = source
+        self.batch = data.batch
+        self.count = len(source) if data.clips is None else min(len(source), data.clips)
+        if self.count < 1:
+            raise UserError(f"{data.source} has no clips to train on")
+        self.seed = seed
+        self.entries = entries
+        self.device = device
+        self.snitch = snitch
+        self.scene = None if data.background is None else picture(data.background, source.size)
+        self.waited = 0.0
+        self.worker = ThreadPoolExecutor(1, "feed")
+        self.ahead: dict[int, Future[Batch]] = {}
+
+    def get(self, sequence: int) -> Batch:
+        """The batch of a sequence; the one after it is begun."""
+        begun, self.ahead = self.ahead, {}
+        for number in (sequence, sequence + 1):
+            self.ahead[number] = begun.get(number) or self.worker.submit(self._make, number)
+        future = self.ahead.pop(sequence)
+        begin = time.perf_counter()
+        batch = future.result()
+        self.waited += time.perf_counter() - begin
+        return batch
+
+    def close(self) -> None:
+        """Let the worker go."""
+        self.worker.shutdown(wait=False, cancel_futures=True)
+
+    def indices(self, sequence: int) -> list[int]:
+        """Which clips a sequence shows here: all in turn, in a new order each time round."""
+        numbers = [sequence * self.batch + entry for entry in self.entries]
+        if self.count >= ENDLESS:
+            return [number % self.count for number in numbers]
+        return [self._shuffled(number // self.count, number % self.count) for number in numbers]
+
+    def _shuffled(self, epoch: int, place: int) -> int:
+        order = random.bits(random.key(self.seed, "epoch", epoch), (self.count,)).argsort(stable=True)
+        return int(order[place])
+
+    def _make(self, sequence: int) -> Batch:
+        """Runs in the worker; on a GPU in a stream of its own, so that nobody waits for it."""
+        if self.device.type != "cuda":
+            return self.read(self.indices(sequence))
+        stream = torch.cuda.Stream(self.device)
+        with torch.cuda.stream(stream):
+            batch = self.read(self.indices(sequence))
+        stream.synchronize()
+        return batch
+
+    def read(self, indices: Sequence[int]) -> Batch:
+        """These clips as a batch on the device."""
+        if not self.snitch:
+            return self._batch(self.source.clips(indices, labels=False, device=self.device))
+        height, width = self.source.size
+        portion = max(1, LARGEST // (height * width * self.source.length * 10))
+        parts = [
+            self._batch(self.source.clips(indices[i : i + portion], device=self.device))
+            for i in range(0, len(indices), portion)
+        ]
+        where = torch.cat([part.snitch for part in parts if part.snitch is not None])
+        return Batch(torch.cat([p.frames for p in parts]), torch.cat([p.background for p in parts]), where)
+
+    def _batch(self, clip: Clip) -> Batch:
+        background = clip.background
+        if self.scene is not None:
+            background = self.scene.to(clip.frames.device)[None, None].expand(clip.batch, -1, -1, -1, -1).contiguous()
+        if background is None:
+            raise UserError(
+                "this source does not say what its scene looks like without objects: "
+                "make a picture with `loci background` and name it by --data.background"
+            )
+        snitch = snitch_position(clip, self.source) if self.snitch else None
+        return Batch(clip.frames, background, snitch)
+
+
+def snitch_position(clip: Clip, source: Source) -> Tensor:
+    """Where the snitch is in every frame, hidden or not, [B,T,2]."""
+    shapes, names = clip.attributes.get("shape"), source.names.get("shape", ())
+    if clip.position is None or shapes is None or "spl" not in names:
+        raise UserError("supervision needs labels with CATER's snitch, and this source has none: set it to 0")
+    is_snitch = (shapes == names.index("spl")).to(clip.position.dtype)
+    return (clip.position * is_snitch[:, None, :, None]).sum(2)
+
+
+def picture(path: str, size: tuple[int, int]) -> Tensor:
+    """A picture file as [3,H,W] uint8."""
+    from pathlib import Path
+
+    from loci.data.picture import resized
+    from loci.data.video import read_image
+
+    return torch.from_numpy(resized(read_image(Path(path)), size)).permute(2, 0, 1).contiguous()

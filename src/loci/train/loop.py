@@ -1,0 +1,282 @@
+"""The training loop: sequence after sequence, an update for every frame, and what happens in between."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from loci import random
+from loci.checkpoint import BEST, Content, save
+from loci.config import Config, ModelConfig
+from loci.model import Loci, State
+from loci.model.gatelord import GateL0RD
+from loci.train.checkpoint import Place, group, restore_state, save_training, tidy
+from loci.train.feed import Batch, Feed, open_data
+from loci.train.optimise import Optimisers
+from loci.train.picture import training_picture
+from loci.train.processes import Processes
+from loci.train.record import Record
+from loci.train.schedule import Schedule
+from loci.train.signals import Signals
+from loci.train.step import STATISTICS, Learner, Lesson, train_step
+from loci.train.validate import MEASURES, evaluate
+
+log = logging.getLogger(__name__)
+
+Reason = Literal["finished", "time is up", "not finite", "terminated", "interrupted"]
+REASONS: tuple[Reason, ...] = ("finished", "time is up", "not finite", "terminated", "interrupted")
+"""Why a run stops; where processes differ, the later one counts."""
+LOOK_EVERY = 10
+"""Updates between two looks at what other processes want, and at what a GPU has counted."""
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class Tell(Protocol):
+    """Is told of every update."""
+
+    def __call__(self, update: int, metrics: Mapping[str, float] | None) -> None:
+        """So many updates are done; every so often with metrics."""
+        ...
+
+
+class Trainer:
+    """A run: what it has (network, optimisers, data) and where it is (`place`, `state`)."""
+
+    def __init__(self, config: Config, processes: Processes) -> None:
+        train = config.train
+        self.config = config
+        self.processes = processes
+        self.schedule = Schedule(config)
+        self.entries = processes.entries(config.data.batch)
+        self.place = Place()
+        self.state: State | None = None
+        self.metrics: dict[str, float] = {}
+        zero = torch.zeros((), dtype=torch.float64, device=processes.device)
+        self.meters = {name: zero.clone() for name in ("updates", "kept", "dropped", "in_a_row", "longest")}
+        self.meters["sum"] = zero.expand(len(STATISTICS)).clone()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(train.seed)
+            self.model = self._ready(Loci(self._model_config(0)))
+        self.optimisers = Optimisers(self.model)
+        self.learner = processes.wrap(Learner(self.model))
+        self.feed = self._open("train")
+        self.held_out = self._open("val") if train.evaluate_every or train.picture_every else None
+        self.measured: tuple[float, int, float] | None = None
+
+    def _model_config(self, stage: int) -> ModelConfig:
+        return replace(self.config.model, resolution=self.schedule.resolution(stage))
+
+    def _ready(self, model: Loci) -> Loci:
+        for layer in model.transition.recurrence:
+            if isinstance(layer.cell, GateL0RD):
+                layer.cell.sparsity *= self.processes.world  # a sum over the batch, where processes take the mean
+        return model.to(self.processes.device, DTYPES[self.config.train.precision]).train()
+
+    def _open(self, split: Literal["train", "val"]) -> Feed:
+        data, training = self.config.data, split == "train"
+        return Feed(
+            open_data(self.config, split, self.model.size),
+            data if training else replace(data, clips=None),
+            seed=self.config.train.seed,
+            entries=self.entries,
+            device=self.processes.device,
+            snitch=training and any(stage.supervision > 0 for stage in self.config.train.stages),
+        )
+
+    def restore(self, content: Content) -> None:
+        """Go on where a checkpoint was made."""
+        self.place = Place(**content.extra["place"])
+        self._enter(self.place.stage)
+        self.model.load_state_dict({n: t for n, t in content.tensors.items() if "/" not in n})
+        self.optimisers.restore(group(content.tensors, "optimiser"), self.place.counts)
+        for name, value in group(content.tensors, "meter").items():
+            self.meters[name].copy_(value)
+        if content.extra["fresh"] is not None:
+            template = self.model.start(len(self.entries))
+            self.state = restore_state(template, content.tensors, self.entries, content.extra["fresh"])
+
+    def _enter(self, stage: int) -> None:
+        """Take up a stage: where its frames are of another size, a new network with the same parameters."""
+        config = self._model_config(stage)
+        if config == self.model.config:
+            return
+        old = self.model
+        self.model = self._ready(Loci(config))
+        self.model.load_state_dict(old.state_dict(keep_vars=True), assign=True)
+        self.learner = self.processes.wrap(Learner(self.model))
+        self.feed.close()
+        self.feed = self._open("train")
+        if self.held_out is not None:
+            self.held_out.close()
+            self.held_out = self._open("val")
+        log.info("stage %d: %s frames of %dx%d", stage + 1, config.resolution, *self.model.size)
+
+    def updates(self) -> list[list[int]]:
+        """The frames of each update of a sequence; -1 is a bootstrap step on the first one."""
+        times = [-1] * self.config.model.bootstrap + list(range(self.feed.source.length - 1))
+        window = self.config.train.window
+        return [times[i : i + window] for i in range(0, len(times), window)]
+
+    def run(self, out: Path, record: Record | None, signals: Signals, tell: Tell) -> Reason:
+        """Train until something stops it, from wherever it is."""
+        began, before = time.monotonic(), self.place.elapsed
+        plan = self.updates()
+        while True:
+            if self.place.cursor == 0:
+                self.place.stage = self.schedule.stage_number(self.place.update)
+                self._enter(self.place.stage)
+            batch = self.feed.get(self.place.sequence)
+            for cursor in range(self.place.cursor, len(plan)):
+                self.learn(batch, plan[cursor])
+                self.place.update += 1
+                self.place.cursor = cursor + 1
+                self.place.elapsed = before + time.monotonic() - began
+                reason = self._between(out, record, signals, tell)
+                if reason is not None:
+                    return reason
+            self.place.sequence += 1
+            self.place.cursor = 0
+            self.state = None
+
+    def learn(self, batch: Batch, times: list[int]) -> None:
+        """One update."""
+        settings = self.schedule.settings(self.place.update, self.place.stage)
+        state = self._start(batch) if self.state is None else self.state
+        lessons = [lesson(batch, time) for time in times]
+        self.state, report, dropped = train_step(self.learner, self.model, self.optimisers, state, lessons, settings)
+        meters = self.meters
+        meters["sum"] += report
+        meters["updates"] += 1
+        meters["kept"] += 1 - dropped
+        meters["dropped"] += dropped
+        meters["in_a_row"].add_(1).mul_(dropped)
+        torch.maximum(meters["longest"], meters["in_a_row"], out=meters["longest"])
+
+    def _start(self, batch: Batch) -> State:
+        entries = torch.arange(self.entries.start, self.entries.stop, device=self.processes.device)
+        keys = random.key(
+            self.config.train.seed, "sequence", self.place.sequence, entries, device=self.processes.device
+        )
+        return self.model.start(len(self.entries), batch.background[:, 0].contiguous(), keys=keys)
+
+    def _between(self, out: Path, record: Record | None, signals: Signals, tell: Tell) -> Reason | None:
+        """What is due after an update; and whether to stop."""
+        train, update = self.config.train, self.place.update
+        metrics = None
+        if update % train.log_every == 0:
+            metrics = self._measure()
+            if record is not None:
+                record.write(update, metrics, "train")
+        reason = self._stop(signals)
+        last = reason in ("finished", "time is up")
+        if train.evaluate_every and (update % train.evaluate_every == 0 or last):
+            self._evaluate(out, record)
+        if train.picture_every and (update % train.picture_every == 0 or last):
+            self._picture(record)
+        if reason == "not finite":
+            self._dump(out)
+        elif reason is not None or update % train.save_every == 0:
+            self.save(out)
+        tell(update, metrics)
+        return reason
+
+    def _stop(self, signals: Signals) -> Reason | None:
+        """Why to stop now, the same in all processes."""
+        train, update = self.config.train, self.place.update
+        wish = -1
+        if update >= self.schedule.total:
+            wish = 0
+        elif train.minutes is not None and self.place.elapsed >= 60 * train.minutes:
+            wish = 1
+        lonely = self.processes.world == 1
+        look = update % LOOK_EVERY == 0 or wish == 0
+        if (look or self.processes.device.type == "cpu") and float(self.meters["longest"]) >= train.patience:
+            wish = 2
+        if signals.received is not None:
+            wish = REASONS.index("interrupted" if signals.received == signal.SIGINT else "terminated")
+        if not lonely:
+            wish = self.processes.agree(wish) if look else -1
+        return None if wish < 0 else REASONS[wish]
+
+    def _measure(self) -> dict[str, float]:
+        """The means since the last time, which are then forgotten; the only place that waits for the device."""
+        kept = float(self.meters["kept"])
+        means = (self.processes.mean(self.meters["sum"]) / max(kept, 1)).tolist()
+        now = (self.place.elapsed, self.place.update, self.feed.waited)
+        metrics = dict(zip(STATISTICS, means, strict=True)) if kept else {}
+        metrics |= {"dropped": float(self.meters["dropped"]), "rate": self._rate(), "seconds": self.place.elapsed}
+        if self.measured is not None and now[0] > self.measured[0]:
+            seconds = now[0] - self.measured[0]
+            metrics["updates_per_second"] = (now[1] - self.measured[1]) / seconds
+            metrics["waiting"] = (now[2] - self.measured[2]) / seconds
+        self.measured = now
+        for name in ("sum", "kept", "updates"):
+            self.meters[name].zero_()
+        self.metrics |= metrics
+        return metrics
+
+    def _rate(self) -> float:
+        return self.schedule.settings(self.place.update - 1, self.place.stage).rate
+
+    def _evaluate(self, out: Path, record: Record | None) -> None:
+        """Measure on held-out sequences, each process on its share; keep the best network."""
+        if self.held_out is None:
+            return
+        count = min(self.config.train.evaluate_clips, self.held_out.count)
+        clips = list(range(count))[self.processes.rank :: self.processes.world]
+        total = evaluate(self.model, self.held_out, clips, len(self.entries), self.config.train.seed)
+        total = self.processes.mean(total)
+        values = dict(zip(MEASURES, (total[:-1] / total[-1]).tolist(), strict=True))
+        self.metrics |= {f"held_out/{name}": value for name, value in values.items()}
+        if record is not None:
+            record.write(self.place.update, values, "held_out")
+        if self.place.best is None or values["l2_object"] < self.place.best:
+            self.place.best = values["l2_object"]
+            if self.processes.first:
+                run = replace(self.config, model=self.model.config)
+                save(out / BEST, self.model, step=self.place.update, extra={"held_out": values}, run=run)
+
+    def _picture(self, record: Record | None) -> None:
+        if self.held_out is not None and record is not None:
+            image = training_picture(self.model, self.held_out.read([0]), self.config.train.seed)
+            record.picture(self.place.update, image)
+
+    def save(self, out: Path) -> None:
+        """A checkpoint, by the first process."""
+        state = None if self.state is None else self.processes.gather(self.state)
+        if self.processes.first:
+            save_training(out, self.config, self.model, self.optimisers, state, self.place, self.meters)
+            tidy(out, self.config.train.keep)
+
+    def _dump(self, out: Path) -> None:
+        """What it takes to see again what was not finite."""
+        clips = {"clips": self.feed.indices(self.place.sequence), "source": self.config.data.source}
+        where = {"seed": self.config.train.seed, "update": self.place.update, "sequence": self.place.sequence}
+        text = json.dumps({**where, "frame": self.updates()[self.place.cursor - 1], **clips}, indent=2)
+        (out / f"not_finite_{self.processes.rank}.json").write_text(text + "\n")
+
+    def close(self) -> None:
+        """Let go of the data's workers."""
+        for feed in (self.feed, self.held_out):
+            if feed is not None:
+                feed.close()
+
+
+def lesson(batch: Batch, time: int) -> Lesson:
+    """What frame `time` of a batch teaches; -1 is the bootstrap, which learns to see the first frame."""
+    now, following = max(time, 0), time + 1
+    return Lesson(
+        frame=batch.frames[:, now],
+        target=batch.frames[:, following],
+        bootstrapping=time < 0,
+        background=batch.background[:, now] if batch.background.shape[1] > 1 else None,
+        snitch=None if batch.snitch is None else batch.snitch[:, following],
+    )

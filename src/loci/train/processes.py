@@ -1,0 +1,128 @@
+"""Several processes that train one network: each holds a part of the batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from loci.errors import UserError
+from loci.model.state import tree_map
+from loci.train.step import Learner
+
+PATIENCE = timedelta(seconds=60)
+"""How long a process waits for the others before it says that they are gone."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among all of them."""
+
+    rank: int
+    world: int
+    device: torch.device
+    control: Any = field(default=None, repr=False)
+    """A group of CPUs to agree in, so that nobody has to wait for a GPU."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes."""
+        return self.rank == 0
+
+    def entries(self, batch: int) -> range:
+        """Which entries of the global batch are here."""
+        if batch % self.world:
+            raise UserError(f"data.batch is {batch}, which {self.world} processes cannot share evenly")
+        share = batch // self.world
+        return range(self.rank * share, (self.rank + 1) * share)
+
+    def wrap(self, learner: Learner) -> nn.Module:
+        """So that gradients are averaged over all processes."""
+        if self.world == 1:
+            return learner
+        return DistributedDataParallel(learner, broadcast_buffers=False, find_unused_parameters=True)
+
+    def agree(self, wish: int) -> int:
+        """The largest wish of all."""
+        if self.world == 1:
+            return wish
+        shared = torch.tensor([wish])
+        dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.control)
+        return int(shared)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over all processes."""
+        if self.world == 1:
+            return values
+        values = values.clone()
+        dist.all_reduce(values)
+        return values / self.world
+
+    def gather(self, tree: Any) -> Any:
+        """A tree of tensors, each joined along the batch over all processes."""
+        if self.world == 1:
+            return tree
+
+        def whole(tensor: Tensor) -> Tensor:
+            parts = [torch.empty_like(tensor.contiguous()) for _ in range(self.world)]
+            dist.all_gather(parts, tensor.contiguous())
+            return torch.cat(parts)
+
+        return tree_map(whole, tree)
+
+    def leave(self) -> None:
+        """Done."""
+        if self.world > 1:
+            dist.destroy_process_group()
+
+
+def choose_device(name: str, local_rank: int) -> torch.device:
+    """The device that a config means."""
+    if name == "auto":
+        name = f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"train.device is {name!r}; choose auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"train.device is {name!r}, and there is no GPU here; choose auto or cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"train.device is {name!r}; choose auto, cpu, cuda or cuda:N")
+    return device
+
+
+def meet(device_name: str) -> Processes:
+    """Meet the other processes that torchrun has started, if it has."""
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    device = choose_device(device_name, int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if world == 1:
+        return Processes(0, 1, device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    control = dist.new_group(backend="gloo", timeout=PATIENCE) if device.type == "cuda" else None
+    return Processes(rank, world, device, control)
+
+
+def together(processes: Processes, work: Callable[[], Any]) -> Any:
+    """Run the training; a process that finds the others gone says so."""
+    try:
+        return work()
+    except RuntimeError as error:
+        if processes.world == 1 or isinstance(error, ValueError):
+            raise
+        raise LostError(
+            f"process {processes.rank} of {processes.world} stopped, most likely because another one has ended "
+            f"({str(error).splitlines()[0]}); `loci train --resume` goes on from the last checkpoint"
+        ) from error
+
+
+class LostError(RuntimeError):
+    """Another process has ended."""

@@ -1,0 +1,41 @@
+"""SIGTERM and Ctrl-C: finish the update at hand, save, leave. A second Ctrl-C leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType, TracebackType
+
+ECHO = 1.0
+"""Seconds in which torchrun passes on the Ctrl-C that its processes have already had."""
+
+
+class Signals:
+    """While it is entered, remembers what the process was asked to do."""
+
+    def __init__(self, processes: int = 1) -> None:
+        self.processes = processes
+        self.received: int | None = None
+        self._since = 0.0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        again = number == signal.SIGINT and self.received == signal.SIGINT
+        if again and not (self.processes > 1 and time.monotonic() - self._since < ECHO):
+            if sys.stderr.isatty():
+                os.write(2, b"\x1b[?25h\n")  # the progress display has hidden the cursor
+            os._exit(130)
+        if not again:
+            self.received, self._since = number, time.monotonic()
