@@ -94,7 +94,7 @@ class Trainer:
     def restore(self, content: Content) -> None:
         """Go on where a checkpoint was made."""
         self.place = Place(**content.extra["place"])
-        self._enter(self.place.stage)
+        self.enter(self.place.stage)
         self.model.load_state_dict({n: t for n, t in content.tensors.items() if "/" not in n})
         self.optimisers.restore(group(content.tensors, "optimiser"), self.place.counts)
         for name, value in group(content.tensors, "meter").items():
@@ -103,7 +103,7 @@ class Trainer:
             template = self.model.start(len(self.entries))
             self.state = restore_state(template, content.tensors, self.entries, content.extra["fresh"])
 
-    def _enter(self, stage: int) -> None:
+    def enter(self, stage: int) -> None:
         """Take up a stage: where its frames are of another size, a new network with the same parameters."""
         config = self._model_config(stage)
         if config == self.model.config:
@@ -132,7 +132,7 @@ class Trainer:
         while True:
             if self.place.cursor == 0:
                 self.place.stage = self.schedule.stage_number(self.place.update)
-                self._enter(self.place.stage)
+                self.enter(self.place.stage)
             batch = self.feed.get(self.place.sequence)
             for cursor in range(self.place.cursor, len(plan)):
                 self.learn(batch, plan[cursor])

@@ -1,0 +1,139 @@
+"""`loci train`: begin a run from a preset, go on with one, or see what it would take."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loci import presets
+from loci.commands import console
+from loci.config import Config, DataConfig, LossConfig, ModelConfig, TrainConfig
+from loci.errors import UserError
+
+if TYPE_CHECKING:
+    from loci.train.run import Outcome
+
+EXAMPLES = """
+  loci train smoke --out runs/smoke
+  loci train moving_mnist --out runs/digits --data.batch 16 --train.minutes 60
+  loci train cater --out runs/cater --data.source cater --data.path /data/CATER
+  loci train video --data.path tank.mp4 --out runs/tank --model.slots 20
+  loci train --resume runs/digits --train.updates 400000
+  torchrun --nproc-per-node 2 -m loci train moving_mnist --out runs/digits
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train a network: `loci train PRESET --out RUN [--section.option value ...]`, or `loci train --resume RUN`."""
+
+    out: Path | None = None
+    """The run's folder, for a new run."""
+    dry_run: bool = False
+    """Say what would be trained and how long it would take, and stop."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+def main(words: list[str]) -> int:
+    """Run the command; 130 if it was stopped by Ctrl-C."""
+    preset, resumed, words = _what(words)
+    start = Config() if preset is None else presets.PRESETS[preset]()
+    if resumed is not None:
+        from loci.train.checkpoint import newest
+
+        start = newest(resumed)[1].config
+    default = Options(model=start.model, data=start.data, loss=start.loss, train=start.train)
+    options = console.parse(Options, words, "train PRESET", EXAMPLES + _presets(), default)
+    if preset is None and resumed is None:
+        raise UserError(f"say what to train: one of {', '.join(presets.PRESETS)}, or --resume RUN")
+    config = Config(options.model, options.data, options.loss, options.train)
+    if options.dry_run:
+        return _rehearse(config)
+    if resumed is None and options.out is None:
+        raise UserError(f"say where the run shall be kept: loci train {preset} --out RUN")
+    if resumed is not None and options.out not in (None, resumed):
+        raise UserError(f"--resume {resumed} goes on in its own folder: leave out --out {options.out}")
+    return _train(config, options.out, resumed)
+
+
+def _what(words: list[str]) -> tuple[str | None, Path | None, list[str]]:
+    """The preset or the run to resume, and the other words."""
+    resumed = None
+    if "--resume" in words:
+        at = words.index("--resume")
+        if at + 1 == len(words):
+            raise UserError("--resume needs the folder of a run: loci train --resume RUN")
+        resumed, words = Path(words[at + 1]), [*words[:at], *words[at + 2 :]]
+    if not words or words[0].startswith("-"):
+        return None, resumed, words
+    if words[0] not in presets.PRESETS:
+        near = difflib.get_close_matches(words[0], presets.PRESETS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"no preset {words[0]!r}{hint} One of: {', '.join(presets.PRESETS)}")
+    if resumed is not None:
+        raise UserError(f"--resume goes on with the run's own config: leave out the preset {words[0]!r}")
+    return words[0], None, words[1:]
+
+
+def _presets() -> str:
+    rows = (f"  {name:<13} {(preset.__doc__ or '').splitlines()[0]}" for name, preset in presets.PRESETS.items())
+    return "\nPresets:\n" + "\n".join(rows)
+
+
+def _train(config: Config, out: Path | None, resumed: Path | None) -> int:
+    from loci.commands.train_display import Display
+    from loci.train.run import begin, resume
+
+    quiet = os.environ.get("RANK", "0") != "0"
+    with Display(config.train.total, quiet=quiet) as display:
+        if resumed is not None:
+            outcome = resume(resumed, config, display)
+        else:
+            assert out is not None
+            outcome = begin(config, out, display)
+    if not quiet:
+        _conclude(outcome)
+    return {"interrupted": 130, "not finite": 1}.get(outcome.reason, 0)
+
+
+def _conclude(outcome: Outcome) -> None:
+    run, updates = outcome.out, outcome.updates
+    told = {
+        "finished": f"finished after {updates} updates",
+        "time is up": f"time is up after {updates} updates; go on with: loci train --resume {run} --train.minutes MORE",
+        "terminated": f"asked to end after {updates} updates, all of it saved; go on with: loci train --resume {run}",
+        "interrupted": f"stopped after {updates} updates, all of it saved; go on with: loci train --resume {run}",
+        "not finite": (
+            f"stopped after {updates} updates: loss or gradients were not finite for too many updates in a row. "
+            f"{run} has the last good checkpoint, and in not_finite_0.json what it takes to see the batch again"
+        ),
+    }
+    console.say(f"{told[outcome.reason]}. The network: {run}")
+    error = outcome.metrics.get("held_out/l2_object")
+    if error is not None:
+        console.say(f"L2_object on held-out sequences: {error:.3g}")
+    sys.stdout.flush()
+
+
+def _rehearse(config: Config) -> int:
+    import json
+
+    from loci.commands.train_display import duration
+    from loci.config import to_dict
+    from loci.train.rehearse import rehearse
+
+    console.say(json.dumps(to_dict(config), indent=2))
+    rehearsal = rehearse(config)
+    rows = [(name, f"{count:,}") for name, count in rehearsal.parameters.items()]
+    console.table("Parameters", ("part", "numbers"), [*rows, ("all", f"{sum(rehearsal.parameters.values()):,}")])
+    for stage, seconds in enumerate(rehearsal.seconds):
+        console.say(f"stage {stage + 1}: {1000 * seconds:.0f} ms an update")
+    console.say(f"{config.train.total:,} updates would take about {duration(rehearsal.total)} on {rehearsal.device}")
+    return 0
