@@ -19,7 +19,7 @@ LARGEST = 2**28  # bytes of JSON; CLEVRER's proposals, the largest we know, have
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
+def reading(path: Path | str, what: str) -> Iterator[None]:
     """Whatever does not fit what we expect of a file becomes a UserError that names the file.
 
     The exceptions are those that indexing, unpacking and converting of parsed JSON can raise.

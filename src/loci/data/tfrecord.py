@@ -25,6 +25,14 @@ _PIECE = 2**16
 _SPACING = 2**27  # bytes between two kept states of the decompressor, each some 100 kB
 
 
+class RecordError(UserError):
+    """A record, and so all behind it, cannot be reached; `record` is its number, and that of whole ones before it."""
+
+    def __init__(self, text: str, record: int) -> None:
+        super().__init__(text)
+        self.record = record
+
+
 class _Damaged(Exception):  # noqa: N818
     """The bytes cannot be what they should; says why, without the place."""
 
@@ -138,16 +146,21 @@ class TfRecords:
             raise UserError(f"{path} is no TFRecord file, plain or gzip: it does not begin with a sealed length")
         self._cursor: _Cursor = _Packed(file) if head[:2] == b"\x1f\x8b" and not sealed else _Plain(file, size)
         self._lock = threading.Lock()
+        self._bytes = size
         self._marks: list[tuple[int, Any]] = [(0, self._cursor.mark())]
         self._since = 0  # bytes passed since the last mark
         self._next = 0  # the record the cursor stands before
         self._count: int | None = None
 
+    def __repr__(self) -> str:
+        """Which file, and which of its versions, as far as its size tells."""
+        return f"TfRecords({str(self.path)!r}, {self._bytes} bytes)"
+
     def count(self) -> int:
         """How many records there are; reads to the end of the file the first time.
 
         Raises:
-            UserError: the file is cut off or damaged.
+            RecordError: the file is cut off or damaged.
         """
         with self._lock:
             if self._count is None:
@@ -227,9 +240,9 @@ class TfRecords:
         except _Damaged as error:
             raise self._error(str(error)) from error
 
-    def _error(self, why: str) -> UserError:
+    def _error(self, why: str) -> RecordError:
         """An error at the record the cursor stood before; after it the cursor's place is not known."""
         n = self._next
         self._next = -1
         whole = f"; the {n} before it can be had with limit={n}" if n else ""
-        return UserError(f"{self.path}: record {n} cannot be read: {why}{whole}")
+        return RecordError(f"{self.path}: record {n} cannot be read: {why}{whole}", n)
