@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from loci.model.background import MovingBackground
     from loci.track.decode import Note, Pixels
     from loci.track.fit import Fit
-    from loci.track.tracker import Clock, Scene, Tracked
+    from loci.track.scene import Scene
+    from loci.track.tracker import Clock, Tracked
     from loci.track.video_in import Facts
 
 
@@ -37,6 +38,7 @@ class Tracking:
     fit: Fit
     scene: Scene
     clock: Clock
+    slots: int
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def open_tracking(
     slots: int | None = None,
     forget: float | None = None,
     seed: int = 0,
-    device: str = "cpu",
+    device: str = "auto",
     raw: tuple[int, int] | None = None,
     rate: float | None = None,
     note: Note | None = None,
@@ -59,8 +61,10 @@ def open_tracking(
     import logging
 
     from loci.errors import UserError
+    from loci.track.background import trained_on
     from loci.track.fit import Fit
-    from loci.track.tracker import Clock, follow, scene_of
+    from loci.track.scene import scene_of
+    from loci.track.tracker import Clock, follow
     from loci.track.video_in import open_video
 
     if slots is not None and slots < 1:
@@ -73,18 +77,21 @@ def open_tracking(
         fit = Fit.of(opened.facts.size, model.size, letterbox)
         clock = Clock()
         with clock("background"):
-            scene, frames = scene_of(opened, fit, background, note)
+            known = trained_on(weights) if background is None and isinstance(weights, str | Path) else None
+            scene, frames = scene_of(opened, fit, background, known, note)
         patience = None if forget is None else round(forget * opened.facts.rate)
         followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, clock=clock, **hooks)
-        yield Tracking(followed, opened.facts, model, fit, scene, clock)
+        yield Tracking(followed, opened.facts, model, fit, scene, clock, slots or model.config.slots)
 
 
-def network(weights: str | Path | Loci, device: str = "cpu") -> Loci:
+def network(weights: str | Path | Loci, device: str = "auto") -> Loci:
     """A network ready to track: from a file, a run's folder, the name of one that ships, or already one."""
     import torch
 
     from loci.errors import UserError
 
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"there is no GPU here for --device {device}; use --device cpu")
     if isinstance(weights, torch.nn.Module):

@@ -161,6 +161,20 @@ def write_image(path: Path, pixels: Pixels) -> None:
         part.write_bytes(data.tobytes())
 
 
+def trained_on(weights: str | Path) -> Pixels | None:
+    """The background a network was trained with, where it is still to be found.
+
+    It is what the config names, or `background.png` in the run's folder, or `NAME.background.png` beside the file.
+    """
+    from loci import checkpoint
+
+    file = checkpoint.find(weights)
+    named = checkpoint.read(file, weights_only=True).config.data.background
+    places = [Path(named)] if named else []
+    places += [file.with_suffix(".background.png"), file.parent / "background.png"]
+    return next((read_image(place) for place in places if place.is_file()), None)
+
+
 def same_scene(first: Pixels, second: Pixels) -> bool:
     """Whether two backgrounds of one size can be of one camera: most pixels agree."""
     difference = np.abs(first.astype(np.int16) - second.astype(np.int16)).max(-1)

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,17 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loci.errors import UserError
 from loci.model import Loci, State, StepOutput
-from loci.model.background import MovingBackground
-from loci.track.background import limited, mixture, still_background
-from loci.track.decode import Note, Pixels
+from loci.track.decode import Pixels
 from loci.track.fit import Fit, tensor
-from loci.track.video_in import Frame, Video
+from loci.track.scene import Scene
+from loci.track.video_in import Frame
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-FIRST = 50  # frames of a live video its background is worked out from
 CLAIM = 0.5  # the mask value at which a slot has an object
 
 
@@ -102,46 +97,6 @@ class Clock:
             if item is None:
                 return
             yield item
-
-
-class Scene(NamedTuple):
-    """The background of a video: a picture [h,w,3] of the network's size, or a network that follows it."""
-
-    picture: Pixels
-    moving: MovingBackground | None
-
-
-def scene_of(video: Video, fit: Fit, background: str | Path | Pixels | MovingBackground | None,
-             note: Note) -> tuple[Scene, Iterator[Frame]]:  # fmt: skip
-    """The background to track with, and all frames of the video, from the first.
-
-    A picture is taken as it is; None works it out from the video, or from the first frames of a live one.
-    """
-    frames = iter(video)
-    if isinstance(background, MovingBackground):
-        if background.size != fit.network:
-            raise UserError(
-                f"the moving background is {background.size}, the network takes {fit.network}: learn it anew"
-            )
-        return Scene(np.zeros((*fit.network, 3), np.uint8), background), frames
-    if background is None and video.facts.live:
-        first = list(islice(frames, FIRST))
-        note(f"{video.facts.name}: its background comes from its first {len(first)} frames; name an image if you can")
-        return Scene(_fitted(mixture([limited(frame.pixels) for frame in first]), fit), None), chain(first, frames)
-    if isinstance(background, str | Path):
-        from loci.track.background import read_image
-
-        background = read_image(Path(background))
-    picture = still_background(video.facts.name) if background is None else background
-    return Scene(_fitted(picture, fit), None), frames
-
-
-def _fitted(picture: Pixels, fit: Fit) -> Pixels:
-    """A background of any size of the same shape, as the network sees it."""
-    height, width = picture.shape[:2]
-    if abs(height / width - fit.video[0] / fit.video[1]) > 0.05 * fit.video[0] / fit.video[1]:
-        raise UserError(f"the background is {width}x{height}, the video {fit.video[1]}x{fit.video[0]}: another shape")
-    return Fit((height, width), fit.network, fit.letterbox).shrink(picture)
 
 
 class Found(NamedTuple):
