@@ -18,7 +18,7 @@ from loci.errors import UserError
 from loci.worlds.cater_scene import carried, draw, events, holders, to_json
 from loci.worlds.cater_script import LENGTH, SIZES, Script, write
 from loci.worlds.render import Rendering, render
-from loci.worlds.render_light import POSITIONS
+from loci.worlds.render_light import NEAR
 from loci.worlds.scene import COLOURS, MATERIALS, SHAPES
 
 HIDDEN_BELOW = 0.05
@@ -34,7 +34,7 @@ class Cater:
         seed: Another seed, another world.
         size: Height and width of the frames.
         length: Frames of a clip; shorter clips are the beginning of the published length's 301.
-        jitter: Move each lamp by up to one unit along each axis, anew for each clip, as CLEVR does.
+        jitter: Move each near lamp by up to one unit along each axis, anew for each clip, as CLEVR does.
     """
 
     split: Split = "train"
@@ -94,7 +94,7 @@ class Cater:
 
     def _lights(self, indices: Sequence[int]) -> Tensor:
         keys = random.key("cater lights", self.seed, self.split, torch.tensor([int(i) for i in indices]))
-        return 2 * random.uniform(keys, (len(POSITIONS), 3)) - 1
+        return 2 * random.uniform(keys, (NEAR, 3)) - 1
 
 
 def truth(scripts: Sequence[Script], drawn: Rendering, device: torch.device | str) -> dict[str, Any]:

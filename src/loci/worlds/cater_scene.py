@@ -104,7 +104,7 @@ def from_json(scene: dict[str, Any]) -> Script:
     except KeyError as missing:
         raise UserError(
             f"{scene.get('image_filename', 'a scene')} has no {missing}; a CATER scene names shape, size, sized, "
-            "material, color, rotation, instance and locations of each object, and movements; take the scenes of all_actions"
+            "material, color, rotation, instance and locations of each object, and movements; take those of all_actions"
         ) from missing
     return Script(things, places, moves)
 

@@ -120,15 +120,21 @@ def _draw(
             spot = item.which * count + item.row * width + item.column
             masks[0, spot] = 2 * wins > samples
             masks[1, spot] = 2 * meets.sum(0) > samples
-        some = torch.nonzero(wins)[:, 0]
-        at = target[some]
-        colour = shade(
-            bodies, eye, light, grid, free, open_, _surface(bodies, eye, item, offsets, some, first[:, some])
-        )
-        picture.index_add_(0, at, (wins[some].to(torch.float32) / samples)[:, None] * (colour - floor[at]))
+        for group in _groups(first, bodies.metal[item.which]):
+            share = group.sum(0)
+            some = torch.nonzero(share)[:, 0]
+            surface = _surface(bodies, eye, item, offsets, some, group[:, some])
+            colour = shade(bodies, eye, light, grid, free, open_, surface) - floor[target[some]]
+            picture.index_add_(0, target[some], (share[some].to(torch.float32) / samples)[:, None] * colour)
     image = encode(picture).view(frames, count, 3).transpose(1, 2).reshape(frames, 3, height, width)
     seen, covered = masks.view(2, frames, -1, height, width) if labels else (masks[0], masks[1])
     return image, seen, covered
+
+
+def _groups(first: Tensor, metal: Tensor) -> list[Tensor]:
+    """Which samples [S,M] of a body in a pixel are shaded as one: all on rubber; on metal, which glitters, thirds."""
+    third = torch.arange(len(first), device=first.device)[:, None] % 3
+    return [first & torch.where(metal, third == number, number == 0) for number in range(3)]
 
 
 def _frame(bodies: Bodies, which: Tensor) -> Tensor:

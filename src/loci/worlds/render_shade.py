@@ -16,13 +16,15 @@ from loci.worlds.render_light import AMBIENT, Lamps, received
 from loci.worlds.render_shapes import CONE, CUBE, CYLINDER, SPHERE, SPL, Vector, along, dot, unit
 from loci.worlds.scene import SHAPES
 
-FLOOR = 0.55
-CONTACT = 0.7
-BOUNCE = 0.35
-RUBBER_GLOSS, RUBBER_SHINE = 0.03, 12.0
-METAL_DIFFUSE, METAL_MIRROR = 0.25, 0.75
-METAL_GLOSS, METAL_SHINE = 0.35, 120.0
-SKY = (0.06, 0.06, 0.06)
+FLOOR = 0.715
+CONTACT = 0.25
+BOUNCE = 1.0
+RUBBER_GLOSS, RUBBER_SHINE = 0.004, 3.0
+METAL_DIFFUSE, METAL_MIRROR = 0.02, 0.84
+METAL_GLOSS, METAL_SHINE = 0.15, 450.0
+METAL_GLOW, METAL_HALO = 0.49, 15.0
+ROUGH = 0.12
+SKY = (0.032, 0.032, 0.032)
 
 
 class Floor(NamedTuple):
@@ -118,9 +120,8 @@ def shade(bodies: Bodies, eye: Eye, light: Lamps, floor: Floor, free: Tensor, op
     matt = colour / FLOOR * (arriving.T @ light.energy + _surround(s.normal))
     bounce = mirror(s.seen, s.normal)
     metal = bodies.metal[s.which]
-    shine = torch.where(metal, METAL_SHINE, RUBBER_SHINE)
-    glint = _glint(light, s.point, bounce, shine) * reaching
-    gloss = torch.where(metal[:, None], METAL_GLOSS * colour, RUBBER_GLOSS) * (glint.T @ light.energy)
+    glint = _glint(light, s.point, bounce, metal) * reaching
+    gloss = torch.where(metal[:, None], colour, 1.0) * (glint.T @ light.energy)
     result = torch.where(metal[:, None], METAL_DIFFUSE, 1.0) * matt + gloss
     shiny = torch.nonzero(metal)[:, 0]
     ray = (bounce[0][shiny], bounce[1][shiny], bounce[2][shiny])
@@ -135,13 +136,15 @@ def _surround(n: Vector) -> Tensor:
     return (up + BOUNCE * (1 - up))[:, None] * torch.tensor(AMBIENT, device=up.device)
 
 
-def _glint(light: Lamps, p: Vector, ray: Vector, shine: Tensor) -> Tensor:
-    """How much of each lamp [L,M] a rough mirror shows along a ray."""
+def _glint(light: Lamps, p: Vector, ray: Vector, metal: Tensor) -> Tensor:
+    """How much of each lamp [L,M] shows along a mirrored ray: on metal a sharp glint in a wide halo, on rubber a sheen."""
     to = tuple(light.position[:, i, None] - p[i] for i in range(3))
-    direction = unit((to[0], to[1], to[2]))
-    along_lamp = dot(direction, ray)
+    off = dot(unit((to[0], to[1], to[2])), ray) - 1
     squared = to[0] ** 2 + to[1] ** 2 + to[2] ** 2
-    return torch.exp(shine * (along_lamp - 1)) * shine / (2 * squared)
+    sharp = METAL_GLOSS * METAL_SHINE * torch.exp(METAL_SHINE * off)
+    wide = METAL_GLOW * METAL_HALO * torch.exp(METAL_HALO * off)
+    sheen = RUBBER_GLOSS * RUBBER_SHINE * torch.exp(RUBBER_SHINE * off)
+    return torch.where(metal, sharp + wide, sheen) / (2 * squared)
 
 
 def _around(
@@ -158,8 +161,10 @@ def _around(
 ) -> Tensor:
     """What mirrors see [M,3]: the sky, the floor with the shadows of this frame, other bodies."""
     ambient = torch.tensor(AMBIENT, device=frame.device)
-    down = ray[2] < -1e-3
-    t = torch.where(down, -start[2] / ray[2].clamp(max=-1e-3), 0.0)
+    # Brushed metal blurs the horizon: within ROUGH of it floor and sky are mixed.
+    below = (0.5 - ray[2] / (2 * ROUGH)).clamp(0, 1)
+    below = (below * below * (3 - 2 * below))[:, None]
+    t = start[2] / (-ray[2]).clamp(min=ROUGH / 2)
     x, y, z = along(start, ray, t)
     point = (x, y, torch.zeros_like(z))
     up = (torch.zeros_like(x), torch.zeros_like(x), torch.ones_like(x))
@@ -171,7 +176,7 @@ def _around(
     row = ((1 - p[:, 1] / ahead) * (height / 2)).clamp(0, height - 1).to(torch.int64)
     at = row * width + column
     result = (given * free[:, frame, at]).T @ light.energy + open_[frame, at][:, None] * ambient
-    result = torch.where(down[:, None], result, torch.tensor(SKY, device=frame.device))
+    result = below * result + (1 - below) * torch.tensor(SKY, device=frame.device)
     which_ray, which, place, normal = reflected(bodies, start, ray, frame, own)
     lit = received(light, place, normal).T @ light.energy + _surround(normal)
     result[which_ray] = bodies.colour[which] / FLOOR * lit * torch.where(bodies.metal[which], 0.6, 1.0)[:, None]

@@ -97,7 +97,7 @@ class Scene:
         rotation: [B,T,N,3,3] float32, from the object's own frame to the world's.
         present: [B,T,N] bool: it exists (and has a whole mask).
         shown: [B,T,N] bool: it exists and is not inside another, so it is drawn, casts shadows and is reflected.
-        lights: [B,L,3] float32, by how much each of the renderer's lights is moved; None: not at all.
+        lights: [B,3,3] float32, by how much the key, fill and back lamp are moved; None: not at all.
     """
 
     shape: Tensor
