@@ -105,7 +105,7 @@ def _image(feature: Feature) -> NDArray[np.uint8]:
     unit = round((len(raw) / 36) ** 0.5)
     if not unit or unit * unit * 36 != len(raw):
         raise ValueError(f"an RGB image of 240x320 or another one of 3 to 4 expected, got {len(raw)} bytes")
-    return raw.reshape(3 * unit, 4 * unit, 3)
+    return raw.reshape(3 * unit, 4 * unit, 3).copy()
 
 
 def _floats(feature: Feature, rows: int, columns: int) -> NDArray[np.float32]:

@@ -13,7 +13,10 @@ from loci.errors import UserError
 from loci.worlds.open import WORLDS, open_world
 
 READERS = ("cater", "clevrer", "clevr", "movi", "mnist", "video", "images")
-EXAMPLES = "cater:FOLDER, clevrer:FOLDER, clevr:FILE.tfrecords, movi:FOLDER, mnist:FILE.npy, video:FILE_OR_FOLDER, images:FOLDER"
+EXAMPLES = (
+    "cater:FOLDER, clevrer:FOLDER, clevr:FILE.tfrecords, movi:FOLDER, mnist:FILE.npy, "
+    "video:FILE_OR_FOLDER, images:FOLDER"
+)
 
 
 def open_source(
