@@ -101,6 +101,8 @@ class StepOutput(NamedTuple):
     """The slots that entered the step, after search."""
     view_logits: Tensor
     """[B,K,3,H,W] how they were painted for the encoder (before the sigmoid)."""
+    uncovered: Tensor | None
+    """[B,K,3,H,W] how the predicted slots look without depth order (before the sigmoid), for the loss."""
     visible: Tensor
     """[B,K] the largest value of each slot's mask."""
     claimed: Tensor
@@ -120,8 +122,9 @@ def tree_map(change: Callable[[Tensor], Tensor], tree: N) -> N:
     if isinstance(tree, Tensor):
         return cast(N, change(tree))
     if isinstance(tree, tuple):
-        items = (tree_map(change, item) for item in tree)
-        return cast(N, type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items))
+        items = [tree_map(change, item) for item in tree]
+        rebuilt: Any = type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+        return cast(N, rebuilt)
     return tree
 
 
@@ -132,8 +135,9 @@ def stack(outputs: Sequence[N], dim: int = 1) -> N:
         return torch.stack(list(outputs), dim)  # type: ignore[return-value, arg-type]
     if isinstance(first, tuple):
         items = [stack(parts, dim) for parts in zip(*outputs, strict=True)]  # type: ignore[call-overload]
-        return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
-    return first
+        stacked: Any = type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
+        return cast(N, stacked)
+    return cast(N, first)
 
 
 def _join(trees: list[Any]) -> Any:
