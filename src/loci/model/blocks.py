@@ -62,7 +62,7 @@ class Residual(nn.Module):
         """[N,in,h,w] -> [N,out,h,w]; kernels of 1 also take vectors [N,in]."""
         inner = convolve(self.first, torch.relu(x) if self.first_relu else x)
         branch = convolve(self.second, torch.relu(inner), self.alpha)
-        return match_channels(x, branch.shape[1]) + branch
+        return branch + match_channels(x, branch.shape[1])  # branch first: its layout in memory is the sum's
 
 
 class ResidualLinear(nn.Module):
@@ -96,7 +96,7 @@ class DownBy4(nn.Module):
     def join(self, pooled: Tensor, inner: Tensor) -> Tensor:
         """The mean over 4×4 and what the first convolution made of the map -> [N,out,h,w]."""
         branch = convolve(self.second, torch.relu(inner), self.alpha)
-        return match_channels(pooled, branch.shape[1]) + branch
+        return branch + match_channels(pooled, branch.shape[1])
 
     def forward(self, x: Tensor) -> Tensor:
         """[N,in,4h,4w] -> [N,out,h,w]."""
@@ -115,7 +115,7 @@ class ToVector(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N,in,h,w] -> [N,out]."""
         branch = convolve(self.second, torch.relu(convolve(self.first, x)).flatten(1), self.alpha)
-        return match_channels(x.mean((2, 3)), branch.shape[1]) + branch
+        return branch + match_channels(x.mean((2, 3)), branch.shape[1])
 
 
 class UpBy4(nn.Module):

@@ -17,7 +17,7 @@ COLOUR_SHIFT = 2.5
 
 def colours(colour_logits: Tensor) -> Tensor:
     """What a slot paints."""
-    return torch.sigmoid(colour_logits - COLOUR_SHIFT)
+    return (colour_logits - COLOUR_SHIFT).sigmoid_()
 
 
 class Branch(nn.Module):
@@ -70,6 +70,15 @@ class Decoder(nn.Module):
     def paint(self, code: Code) -> Tensor:
         """The colour logits alone, [B,K,3,H,W], without depth order: what each slot would look like uncovered."""
         return self.colour(self.trunk(self.combine(code, ordered=False))).unflatten(0, code.priority.shape)
+
+    def both(self, code: Code) -> tuple[Layers, Tensor]:
+        """What `forward` and `paint` give, in one go."""
+        x = self.trunk(torch.cat((self.combine(code, ordered=True), self.combine(code, ordered=False))))
+        batch = code.priority.shape
+        colour, uncovered = self.colour(x).chunk(2)
+        mask = self.mask(x.chunk(2)[0])
+        layers = Layers(mask.squeeze(1).unflatten(0, batch), colour.unflatten(0, batch))
+        return layers, uncovered.unflatten(0, batch)
 
     def forward(self, code: Code, ordered: bool = True) -> Layers:
         """Mask and colour logits of every slot, by default with depth order."""

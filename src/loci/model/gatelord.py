@@ -40,17 +40,19 @@ class CellState(NamedTuple):
 
 def advance_traces(traces: Traces | None, keep: Tensor, local: Tensor, inputs: Tensor) -> Traces:
     """e_t = keep · e_{t-1} + local · input; keep [N,H], local [N,gates,H], inputs [N,I+H]."""
-    weight = local[..., None] * inputs[:, None, None, :]
     if traces is None:
-        return Traces(weight, local)
+        return Traces(local[..., None] * inputs[:, None, None, :], local)
     leak = keep[:, None, :]
-    return Traces(torch.addcmul(weight, leak[..., None], traces.weight), torch.addcmul(local, leak, traces.bias))
+    weight = leak[..., None] * traces.weight
+    return Traces(weight.addcmul_(local[..., None], inputs[:, None, None, :]), torch.addcmul(local, leak, traces.bias))
 
 
 def collect(signal: Tensor, traces: Traces) -> tuple[Tensor, Tensor]:
     """dE/dw = sum over batch and slots of dE/dc · e; signal [N,H]."""
-    weight = torch.einsum("nj,ngji->gji", signal, traces.weight)
-    return weight, (signal[:, None] * traces.bias).sum(0)
+    gates = traces.bias.shape[1]
+    rows = signal.T.repeat(gates, 1)[:, None]  # [gates·H,1,N]: a product for each row of the weights reads traces once
+    weight = rows @ traces.weight.flatten(1, 2).transpose(0, 1)
+    return weight.view(traces.weight.shape[1:]), (signal[:, None] * traces.bias).sum(0)
 
 
 def outer(signal: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +105,7 @@ class GateL0RDStep(torch.autograd.Function):
         ctx.mark_non_differentiable(gate, *(traces or ()))
         ctx.sparsity = sparsity  # type: ignore[attr-defined]
         ctx.eprop = eprop  # type: ignore[attr-defined]
-        ctx.set_materialize_grads(True)
+        ctx.set_materialize_grads(False)  # no zeros in the shape of the traces
         ctx.save_for_backward(
             before, after, gate, candidate, content, window, state_weight, output_weight, *(traces or ())
         )
@@ -111,18 +113,21 @@ class GateL0RDStep(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_output: Tensor, d_new: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: FunctionCtx, d_output: Tensor | None, d_new: Tensor | None, *_: None
+    ) -> tuple[Tensor | None, ...]:
         """Gradients of input, hidden state and the four weights."""
         before, after, gate, candidate, content, window, state_weight, output_weight, *traces = ctx.saved_tensors  # type: ignore[attr-defined]
         width = gate.shape[1]
         inputs = before.shape[1] - width
         hidden = before[:, inputs:]
+        d_output = torch.zeros_like(gate) if d_output is None else d_output
 
         output_signal = torch.stack(
             (d_output * window * (1 - content * content), d_output * content * window * (1 - window)), 1
         )
         d_after = output_signal.flatten(1) @ output_weight.flatten(0, 1)
-        d_cell = d_new + d_after[:, inputs:]
+        d_cell = d_after[:, inputs:] if d_new is None else d_new + d_after[:, inputs:]
         slope = torch.where(gate > 0, 1 - gate * gate, 0)
         penalty = ctx.sparsity * slope  # type: ignore[attr-defined]
         state_signal = torch.stack(

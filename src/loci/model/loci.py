@@ -167,7 +167,9 @@ class Loci(nn.Module):
         percept = self.encoder(view)
         sensed = percept if disturb is None else disturb(percept)
         code, cells, gates, choice = self.transition(sensed, state.cells, draws.noise)
-        predicted, masks, painted = self.compose(self.decoder(code), state.background)
+        learning = torch.is_grad_enabled() and not bootstrapping
+        layers, uncovered = self.decoder.both(code) if learning else (self.decoder(code), None)
+        predicted, masks, painted = self.compose(layers, state.background)
 
         state = self._advance(state, code, cells, predicted, masks, bootstrapping)
         snitch = None if choice is None else (choice[..., None] * code.position[..., :2]).sum(1)
@@ -179,6 +181,7 @@ class Loci(nn.Module):
             percept=percept,
             searched=searched,
             view_logits=view_logits,
+            uncovered=uncovered,
             visible=state.visible,
             claimed=state.claimed > self.seed.threshold,
             error=error,

@@ -49,15 +49,14 @@ def position_change(seen: Tensor, before: Code, now: Code) -> Tensor:
 
 def object_permanence(seen: Tensor, visible: Tensor, painted: Tensor, remembered: Tensor) -> Tensor:
     """L_o (Eq. Lo), of the slots that were seen and now are not."""
-    weight = ((1 - visible) * seen)[..., None, None, None]
-    return (weight * (painted - remembered.detach()) ** 2).mean()
+    return ((1 - visible) * seen * ((painted - remembered.detach()) ** 2).mean((2, 3, 4))).mean()
 
 
 def time_persistence(seen: Tensor, before: Code, painted_before: Tensor, now: Code, painted: Tensor) -> Tensor:
     """L_t (Eq. Lt): looks at t-1 against t, each brought to the centre of the picture by its own position."""
     old = centre(painted_before, before.position).detach()
     new = centre(painted, now.position.detach())
-    return (seen[..., None, None, None] * (old - new) ** 2).mean()
+    return (seen * ((old - new) ** 2).mean((2, 3, 4))).mean()
 
 
 def supervision(snitch: Tensor, truth: Tensor) -> Tensor:
@@ -78,13 +77,13 @@ def loss_terms(
     """All terms for one step, from the state and the output that the step returned.
 
     Args:
-        decoder: Paints the slots once more, without depth order.
+        decoder: Paints the slots once more, as they are remembered.
         state: After the step; it knows what was seen and how slots looked then.
         output: Of the step.
         target: [B,3,H,W], the next frame, or its foreground in the warm-up.
         bootstrapping: The regularisers are zero on the first frame's extra steps.
         snitch: [B,2], the truth, if there is supervision.
-        regularise: False leaves out the two extra decodes (when their weights are zero).
+        regularise: False leaves out the extra decodes (when their weights are zero).
     """
     zero = target.new_zeros(())
     bce = reconstruction(output.frame, target)
@@ -94,13 +93,15 @@ def loss_terms(
     place = position_change(state.seen, output.searched, output.code)
     if not regularise:
         return Terms(bce, place, zero, zero, guided)
-    both = Code(*(torch.cat(pair) for pair in zip(output.code, remembered(state, output.code), strict=True)))
-    painted, memory = colours(decoder.paint(both)).chunk(2)
+    painted = colours(decoder.paint(output.code) if output.uncovered is None else output.uncovered)
+    with torch.no_grad():
+        memory = colours(decoder.paint(remembered(state, output.code)))
+        before = colours(output.view_logits)
     return Terms(
         reconstruction=bce,
         position=place,
         object=object_permanence(state.seen, state.visible, painted, memory),
-        time=time_persistence(state.seen, output.searched, colours(output.view_logits), output.code, painted),
+        time=time_persistence(state.seen, output.searched, before, output.code, painted),
         supervision=guided,
     )
 

@@ -45,16 +45,20 @@ class LSTMStep(torch.autograd.Function):
             traces = advance_traces(old, forget, local, before)
         ctx.mark_non_differentiable(forget, *(traces or ()))
         ctx.eprop = eprop  # type: ignore[attr-defined]
+        ctx.set_materialize_grads(False)  # no zeros in the shape of the traces
         ctx.save_for_backward(before, local, forget, exit_, torch.tanh(new), weight, *(traces or ()))
         return exit_ * torch.tanh(new), new, forget, *(traces or (None, None))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_output: Tensor, d_new: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: FunctionCtx, d_output: Tensor | None, d_new: Tensor | None, *_: None
+    ) -> tuple[Tensor | None, ...]:
         """Gradients of input, hidden state, memory, weight and bias."""
         before, local, forget, exit_, squashed, weight, *traces = ctx.saved_tensors  # type: ignore[attr-defined]
         inputs = before.shape[1] - forget.shape[1]
-        d_memory = d_new + d_output * exit_ * (1 - squashed * squashed)
+        d_output = torch.zeros_like(forget) if d_output is None else d_output
+        d_memory = (0 if d_new is None else d_new) + d_output * exit_ * (1 - squashed * squashed)
         exit_signal = (d_output * squashed * exit_ * (1 - exit_))[:, None]
         signal = torch.cat((d_memory[:, None] * local, exit_signal), 1)
         d_before = signal.flatten(1) @ weight.flatten(0, 1)
