@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loci import presets
-from loci.commands import console
+from loci.commands import console, train_phydnet
 from loci.config import Config, DataConfig, LossConfig, ModelConfig, TrainConfig
 from loci.errors import UserError
 
@@ -23,6 +23,7 @@ EXAMPLES = """
   loci train cater --out runs/cater --data.source cater --data.path /data/CATER
   loci train video --data.path tank.mp4 --out runs/tank --model.slots 20
   loci train --resume runs/digits --train.updates 400000
+  loci train phydnet --out runs/phydnet
   torchrun --nproc-per-node 2 -m loci train moving_mnist --out runs/digits
 """
 
@@ -43,6 +44,8 @@ class Options:
 
 def main(words: list[str]) -> int:
     """Run the command; 130 if it was stopped by Ctrl-C."""
+    if words[:1] == ["phydnet"]:  # the paper's rival, with a loop of its own
+        return train_phydnet.main(words[1:])
     preset, resumed, words = _what(words)
     start = Config() if preset is None else presets.PRESETS[preset]()
     if resumed is not None:

@@ -82,10 +82,10 @@ def snitch_number(clip: Clip, source: Source) -> Tensor:
 
 def snitch_truth(clip: Clip, source: Source) -> tuple[Tensor, Tensor]:
     """Where the snitch is in the world [B,T,3], and its state [B,T]."""
+    which = snitch_number(clip, source)[:, None, None].expand(-1, clip.length, 1)
     require(clip, "world", "state")
     assert clip.world is not None
     assert clip.state is not None
-    which = snitch_number(clip, source)[:, None, None].expand(-1, clip.length, 1)
     return clip.world.gather(2, which[..., None].expand(-1, -1, -1, 3))[:, :, 0], clip.state.gather(2, which)[:, :, 0]
 
 

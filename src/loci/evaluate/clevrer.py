@@ -156,8 +156,8 @@ def _score(
     means.add("SSIM", metrics.ssim(frames, truth), 0)
     if future.visible is None:
         return
-    known = masks_.labels_of_objects(future.visible)
-    known = F.interpolate(known.float(), size, mode="nearest-exact").to(torch.int16)
+    shares = future.visible.float()
+    known = masks_.labels_of_slots(_resized(torch.cat((shares, 1 - shares.sum(2, keepdim=True)), 2), size))
     matched = masks_.match(labels, known, objects=future.visible.shape[2])
     means.add("FG-ARI", masks_.fg_ari(labels, known), 0)
     means.add("mIoU", masks_.miou(matched), 0)

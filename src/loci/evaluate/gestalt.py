@@ -248,7 +248,7 @@ def _walks(
     hue, form = disentangled(steps)
     inside = cluster == hue.cluster
     members, sizes = codes[inside], sigma[torch.from_numpy(inside)]
-    chosen = int(random.integers(random.key("gestalt walk", hue.cluster), len(members)))
+    chosen = int(random.integers(random.key("gestalt walk", hue.cluster), len(members), (1,)))
     start, size = torch.from_numpy(members[chosen]), sizes[chosen : chosen + 1].expand(STEPS, -1)
     rows = []
     for directions in ((hue.direction,), (form.direction,), (hue.direction, form.direction)):

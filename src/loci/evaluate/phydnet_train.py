@@ -27,6 +27,9 @@ from loci.track.atomic import atomic
 FORMAT = "phydnet 1"
 FILE = "phydnet.safetensors"
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_TELL_EVERY = 10  # updates; asking a GPU for the loss stops it
+
+Told = Callable[[int, float], object]
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def train(
     *,
     device: torch.device | str = "cpu",
     save_every: int = 1000,
-    told: Callable[[int, float], None] = lambda _update, _loss: None,
+    told: Told = lambda _steps, _loss: None,
 ) -> PhyDNet:
     """Learn, or go on learning; the source's clips must be long enough for what is given and what is predicted.
 
@@ -108,7 +111,7 @@ def train(
         config: Sizes; None fits them to the source.
         device: Where.
         save_every: Updates between two savings.
-        told: Called with the number of updates done and the loss (NaN in between), after each.
+        told: Called every so often with how many updates have been done since, and the loss.
     """
     length = recipe.given + recipe.steps
     if source.length < length:
@@ -118,6 +121,8 @@ def train(
     optimiser = torch.optim.Adam(model.parameters(), lr=recipe.rate)
     path = out / FILE
     done = resume(path, model, optimiser, recipe) if path.exists() else 0
+    told(done, math.nan)
+    known = done
     for update in range(done, recipe.updates):
         first = update * recipe.batch
         indices = [n % len(source) for n in range(first, first + recipe.batch)]
@@ -130,8 +135,11 @@ def train(
         for group in optimiser.param_groups:
             group["lr"] = recipe.rate * (1 + math.cos(math.pi * update / recipe.updates)) / 2
         optimiser.step()
-        told(update + 1, float(loss.detach()) if update % 50 == 0 else math.nan)
-        if (update + 1) % save_every == 0 or update + 1 == recipe.updates:
+        last = update + 1 == recipe.updates
+        if (update + 1) % _TELL_EVERY == 0 or last:
+            told(update + 1 - known, float(loss.detach()))
+            known = update + 1
+        if (update + 1) % save_every == 0 or last:
             save(path, model, optimiser, recipe, update + 1)
     return model.eval()
 

@@ -181,7 +181,7 @@ def tables(scores: Scores) -> tuple[Table, ...]:
         rows += [
             ("position error (pixels), mean", visible.mean),
             ("position error (pixels), median", visible.median),
-            ("objects' frames held by no slot", int(found.unheld)),
+            ("objects' frames held by no slot", int(found.unheld.sum())),
         ]
     note = "Of the prediction of each frame before it was seen. L2_object is a sum over a frame's pixels and channels."
     result = [Table("Tracking", ("measure", "value"), tuple(rows), note)]

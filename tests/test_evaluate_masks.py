@@ -1,0 +1,240 @@
+import pytest
+import torch
+
+from evaluating import Seer, tiny
+from loci import random
+from loci.data.clip import CONTAINED, VISIBLE, Clip
+from loci.errors import UserError
+from loci.evaluate import clevr, gestalt, lesions, tracking
+from loci.evaluate.gestalt import Codes
+from loci.evaluate.tracking import Scores, Seen
+from loci.evaluate.watch import clips_in_batches, forecast, keys_of, watch
+from loci.model import Code
+from loci.worlds.moving_mnist import MovingMnist
+
+SOURCE = MovingMnist(split="test", length=12)
+
+
+def rows(table):
+    return {row[0]: row[1] for row in table.rows}
+
+
+def test_still_images_are_scored_on_the_masks_alone():
+    still = MovingMnist(split="test", length=1)
+
+    class Patient(Seer):
+        seen = 0
+
+        def step(self, frame, state, **more):
+            Patient.seen += 1
+            return super().step(frame, state, **more)
+
+    report = clevr.evaluate(Patient(still), still, count=3, iterations=5)
+    assert Patient.seen == 5
+    ours = report.tables[0].rows[-1]
+    assert ours == ("ours", 100, 100, 100)
+    assert report.facts["objects"] == 6
+    assert report.tables[0].rows[0][1:3] == (83.3, 96.8)
+
+
+def test_a_source_without_masks_cannot_be_segmented():
+    class Bare(MovingMnist):
+        def clips(self, indices, **more):
+            return Clip(super().clips(indices, **more).frames)
+
+    with pytest.raises(UserError, match="does not know visible"):
+        clevr.evaluate(tiny((64, 64)), Bare(length=1), count=1)
+
+
+def test_one_that_knows_the_future_tracks_perfectly():
+    report = tracking.evaluate(Seer(SOURCE), SOURCE, count=3, batch=2)
+    values = rows(report.tables[0])
+    for name in ("FG-ARI", "mIoU", "FG-ARI (video)", "mIoU (video)", "MOTA", "IDF1", "HOTA"):
+        assert values[name] == pytest.approx(1), name
+    assert values["L2_object"] == 0
+    assert values["identity switches"] == 0
+    assert values["position error (pixels), mean"] < 1e-4
+    assert report.tables[1].rows[0][0] == "visible"
+
+
+def crossing(swap):
+    """Two squares for ten frames, hidden from the sixth to the seventh; `swap` exchanges the slots after that."""
+    labels = torch.zeros(1, 10, 32, 32, dtype=torch.int16)
+    truth = torch.zeros(1, 10, 2, 32, 32, dtype=torch.bool)
+    places = torch.zeros(1, 10, 2, 2)
+    for t in range(10):
+        for n in range(2):
+            truth[0, t, n, 16 * n : 16 * n + 6, t : t + 6] = t not in (5, 6)
+            slot = 1 - n if swap and t > 6 else n
+            labels[0, t][truth[0, t, n]] = slot + 1
+            places[0, t, slot] = torch.tensor([2 * (16 * n + 2.5) / 31 - 1, 2 * (t + 2.5) / 31 - 1])
+    state = torch.full((1, 10, 2), VISIBLE)
+    state[:, 5:7] = CONTAINED
+    position = torch.stack((places[:, :, 0], places[:, :, 1]), 2)
+    if swap:
+        position[:, 7:] = position[:, 7:].flip(2)
+    padded = torch.cat((truth[:, :1], truth), 1)
+    frames = torch.zeros(1, 11, 3, 32, 32, dtype=torch.uint8)
+    clip = Clip(
+        frames,
+        visible=padded,
+        position=torch.cat((position[:, :1], position), 1),
+        state=torch.cat((state[:, :1], state), 1),
+    )
+    scores = Scores()
+    tracking.score(scores, Seen(labels, places), clip, (32, 32))
+    return tracking.tables(scores)
+
+
+def test_an_exchange_of_slots_costs_identity_and_permanence():
+    kept, swapped = rows(crossing(False)[0]), rows(crossing(True)[0])
+    assert (kept["MOTA"], kept["IDF1"], kept["HOTA"]) == pytest.approx((1, 1, 1))
+    assert (kept["identity switches"], swapped["identity switches"]) == (0, 2)
+    assert swapped["FG-ARI"] == pytest.approx(1)
+    assert swapped["FG-ARI (video)"] < 0.6
+    assert swapped["IDF1"] == pytest.approx(10 / 16)
+    again = {row[0]: row[-2:] for row in crossing(False)[1].rows}, {row[0]: row[-2:] for row in crossing(True)[1].rows}
+    assert again[0]["contained"] == (1, 2)
+    assert again[1]["contained"] == (0, 2)
+
+
+def test_specks_are_not_reported_and_hidden_objects_not_asked_for():
+    labels = torch.zeros(1, 200, 200, dtype=torch.int16)
+    labels[0, 0, 0] = 1
+    labels[0, 10:20, 10:20] = 2
+    truth = torch.zeros(1, 200, 200, dtype=torch.int64)
+    truth[0, 10:20, 10:20] = 1
+    truth[0, 50, 50:53] = 2
+    (sighting,) = tracking.sightings(labels, truth, torch.tensor([[VISIBLE, CONTAINED]]))
+    assert (sighting.truth, sighting.predicted) == ([0], [1])
+    assert sighting.similarity.tolist() == [[1.0]]
+
+
+def test_a_network_that_sees_nothing_scores_nothing():
+    report = tracking.evaluate(tiny((64, 64)), SOURCE, count=1)
+    values = rows(report.tables[0])
+    assert values["L2_object"] > 0
+    assert values["objects' frames held by no slot"] == 22
+    assert report.pictures["slots"].shape[2] == 3
+
+
+def test_no_noise_is_no_lesion():
+    model = tiny((64, 64), slots=3)
+    (clip,) = clips_in_batches(SOURCE, 2, labels=False)
+    with torch.inference_mode():
+        whole = torch.cat([part.frame for part in forecast(model, clip, 1, 4, 6)], 1)
+        same = torch.stack([o.frame for o in lesions.lesioned(model, clip, 1, 4, 6, 0.0, 0.0)], 1)
+        noisy = torch.stack([o.frame for o in lesions.lesioned(model, clip, 1, 4, 6, 1.0, 1.0)], 1)
+    torch.testing.assert_close(same, whole, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(noisy, whole, atol=1e-3)
+
+
+def test_noise_has_the_level_asked_for_and_is_a_function_of_clip_and_frame():
+    (clip,) = clips_in_batches(SOURCE, 3, labels=False)
+    code = Code(torch.zeros(3, 500, 3), torch.zeros(3, 500, 16), torch.zeros(3, 500))
+    noise = lesions.Noise(keys_of(clip, 0), position=0.3, gestalt=0.7)
+    noisy = noise.at(5)(code)
+    assert noisy.position.std().item() == pytest.approx(0.3, rel=0.05)
+    assert noisy.gestalt.std().item() == pytest.approx(0.7, rel=0.05)
+    assert (noisy.priority == 0).all()
+    torch.testing.assert_close(noise.at(5)(code).gestalt, noisy.gestalt)
+    assert not torch.equal(noise.at(6)(code).gestalt, noisy.gestalt)
+    (alone,) = clips_in_batches(SOURCE, 1, labels=False)
+    one = lesions.Noise(keys_of(alone, 0), 0.3, 0.7).at(5)(Code(*(value[:1] for value in code)))
+    torch.testing.assert_close(one.position, noisy.position[:1])
+
+
+def test_the_lesion_report_has_a_grid_and_three_lines():
+    levels = (0.0, 0.5)
+    report = lesions.moving_mnist(tiny((64, 64)), SOURCE, count=2, levels=levels, given=3, steps=2)
+    names = [row[0] for row in report.tables[0].rows]
+    assert names[:3] == ["MSE, position", "MSE, Gestalt", "MSE, both"]
+    grid = report.curves["MSE grid"]
+    lines = {row[0]: row[1:] for row in report.tables[0].rows}
+    assert len(grid) == 4
+    assert lines["MSE, position"] == (grid[0], grid[1])
+    assert lines["MSE, Gestalt"] == (grid[0], grid[2])
+    assert lines["MSE, both"] == (grid[0], grid[3])
+
+
+@pytest.mark.parametrize("part", lesions.PARTS)
+def test_a_decoder_lesion_changes_one_part(part):
+    code = Code(torch.full((1, 4, 3), 0.5), torch.full((1, 4, 8), 0.5), torch.arange(4.0)[None])
+    changed = lesions.altered(code, part, random.key(3))
+    same = {
+        "position": torch.equal(changed.position[..., :2], code.position[..., :2]),
+        "size": torch.equal(changed.position[..., 2], code.position[..., 2]),
+        "Gestalt": torch.equal(changed.gestalt, code.gestalt),
+        "priority": torch.equal(changed.priority, code.priority),
+    }
+    assert {name: kept for name, kept in same.items() if name != part} == dict.fromkeys(
+        set(lesions.PARTS) - {part}, True
+    )
+    assert not same[part]
+    assert changed.position[..., :2].abs().max() <= 0.9
+    if part == "Gestalt":
+        assert set(changed.gestalt.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_lesions_in_pictures():
+    model = tiny((64, 64))
+    assert lesions.imagined_pictures(model, SOURCE, given=3, steps=4).shape[1] > 4 * 64
+    assert lesions.decoder_pictures(model, SOURCE, clips=1).shape[1] > 6 * 64
+
+
+def test_lesions_reach_the_encoders_code():
+    model = tiny((64, 64))
+    (clip,) = clips_in_batches(SOURCE, 1, labels=False)
+    seen = []
+
+    def at(time):
+        def disturb(code):
+            seen.append((time, tuple(code.gestalt.shape)))
+            return code
+
+        return disturb
+
+    with torch.inference_mode():
+        list(watch(model, clip, 0, disturb=at))
+    assert seen == [(t, (1, 2, 8)) for t in range(12)]
+
+
+def kept_codes(n=60):
+    """Two kinds of objects with codes apart, and noise on the rest."""
+    key = random.key(11)
+    code = 0.1 * random.uniform(key, (n, 8))
+    code[: n // 2, 0] += 1
+    kind = (torch.arange(n) >= n // 2).long()
+    return Codes([code], [torch.full((n, 1), 0.1)], {"shape": [kind]})
+
+
+def test_clusters_of_codes_agree_with_what_the_objects_are():
+    report = gestalt.report(tiny((64, 64)), kept_codes(), {"shape": ("cube", "cone")})
+    table = report.tables[0]
+    assert table.header == ("cluster", "codes", "shape")
+    assert sum(row[1] for row in table.rows[:-1]) == 60
+    assert all("100%" in row[2] for row in table.rows[:-1] if row[1])
+    assert {"map", "walks"} == set(report.pictures)
+    assert len({row[0] for row in report.tables[1].rows}) >= 2
+
+
+def test_a_walk_goes_through_its_start_within_the_codes_range():
+    start, step = torch.full((8,), 0.5), torch.eye(8)[2].double().numpy()
+    codes = gestalt.walk_codes(start, 0.1 * step, reach=3)
+    torch.testing.assert_close(codes[gestalt.STEPS // 2], start)
+    assert codes[0, 2] == pytest.approx(0.2)
+    assert codes[-1, 2] == pytest.approx(0.8)
+    assert gestalt.walk_codes(start, step)[-1].max() == 1
+
+
+def test_axes_of_colour_and_of_shape_are_told_apart():
+    def walk(axis, colour, shape):
+        return gestalt.Walk(0, axis, torch.zeros(8).numpy(), colour, shape)
+
+    hue, form = gestalt.disentangled([walk(0, 0.5, 0.5), walk(1, 0.4, 0.0), walk(2, 0.01, 0.6)])
+    assert (hue.axis, form.axis) == (1, 2)
+
+
+def test_too_few_codes_are_said_to_be_too_few():
+    with pytest.raises(UserError, match="only 0 codes of visible objects"):
+        gestalt.collect(tiny((64, 64)), SOURCE, clips=1)
