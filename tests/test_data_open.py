@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+import torch
 
+from loci.commands import data
 from loci.data.cache import CachedClips
 from loci.data.open import EXAMPLES, READERS, open_source
 from loci.data.write_video import write_video
@@ -28,6 +30,27 @@ def test_every_kind_of_files_has_an_example_and_an_opener(tmp_path):
         assert f"{kind}:" in EXAMPLES
         with pytest.raises(UserError, match=str(tmp_path)):
             open_source(f"{kind}:{tmp_path}")
+
+
+def test_a_folder_that_loci_made_comes_with_its_labels(tmp_path):
+    assert (
+        data.main(["make", "aquarium", "--count", "2", "--size", "48", "64", "--length", "6", "--out", str(tmp_path)])
+        == 0
+    )
+    source = open_source(f"video:{tmp_path}")
+    world = open_source("aquarium", split="train", size=(48, 64), length=6)
+    assert (len(source), source.names) == (2, world.names)
+    read, made = source.clips([0, 1]), world.clips([0, 1])
+    N = read.state.shape[2]
+    for name in ("visible", "whole", "state"):
+        assert torch.equal(getattr(read, name), getattr(made, name)[:, :, :N]), name
+    for name, values in read.attributes.items():
+        assert torch.equal(values, made.attributes[name][:, :N])
+    (tmp_path / "videos" / "00000.mp4").unlink()
+    assert len(open_source(f"video:{tmp_path}").skipped) == 1
+    (tmp_path / "settings.json").write_text('{"world": "narnia"}')
+    with pytest.raises(UserError, match="one of moving_mnist, cater"):
+        open_source(f"video:{tmp_path}")
 
 
 def test_with_a_cache(tmp_path):

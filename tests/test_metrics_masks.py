@@ -104,6 +104,22 @@ def test_miou_of_corner_cases():
     assert masks.match(predicted, truth).slot.tolist() == [[-1], [-1], [2], [1]]
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 4), (2, 3, 4, 4), (1, 4, 4)])
+def test_nothing_predicted_or_nothing_there_at_all(shape):
+    nothing, something = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+    something[..., :2, :2] = 2
+    missed = masks.match(nothing, something)
+    assert (masks.miou(missed) == 0).all()
+    assert (missed.slot == -1).all()
+    assert masks.mask_average(missed) == masks.pixel_average(missed) == 0
+    for predicted in (nothing, something):
+        empty = masks.match(predicted, nothing)
+        assert masks.miou(empty).isnan().all()
+        assert masks.miou(empty).shape == shape[:-2]
+        assert masks.fg_ari(predicted, nothing).isnan().all()
+        assert masks.match(predicted, nothing, objects=3).slot.shape == (*shape[:-2], 3)
+
+
 def test_match_with_more_objects_than_were_seen():
     truth = torch.tensor([[[1, 1, 0]]])
     matched = masks.match(truth, truth, objects=4)

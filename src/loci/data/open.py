@@ -76,7 +76,7 @@ def _files(kind: str, place: str, given: dict[str, Any]) -> Source:
     path = Path(place).expanduser()
     if not path.exists():
         raise UserError(f"there is no {path}; {kind}: needs a file or folder that exists")
-    reader = _reader(kind)
+    reader = _reader(kind, path)
     known = inspect.signature(reader).parameters
     wanted = {name: value for name, value in given.items() if value is not None and (name in known or name != "split")}
     for name in wanted:
@@ -86,7 +86,7 @@ def _files(kind: str, place: str, given: dict[str, Any]) -> Source:
     return source
 
 
-def _reader(kind: str) -> Callable[..., Source]:
+def _reader(kind: str, path: Path) -> Callable[..., Source]:
     """The function that opens a kind of files; each is imported only when it is asked for."""
     if kind == "cater":
         from loci.data.cater import open_cater
@@ -108,9 +108,12 @@ def _reader(kind: str) -> Callable[..., Source]:
         from loci.data.mnist_npy import open_mnist
 
         return open_mnist
+    from loci.data.labelled import is_labelled, open_labelled
     from loci.data.video import open_images, open_videos
 
-    return open_videos if kind == "video" else open_images
+    if kind == "images":
+        return open_images
+    return open_labelled if is_labelled(path) else open_videos
 
 
 def _near(word: str) -> str:
