@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from loci.config import ModelConfig
 from loci.model.blocks import Residual, UpBy4
 from loci.model.geometry import gaussian, prioritise
+from loci.model.precision import exact
 from loci.model.state import Code, Layers
 
 TINY = 1e-16
@@ -60,6 +61,7 @@ class Decoder(nn.Module):
         self.mask = Branch(channels, 1, coarse)
         self.colour = Branch(channels, 3, coarse)
 
+    @exact
     def combine(self, code: Code, ordered: bool) -> Tensor:
         """What times where, [B·K,D,h,w]; if ordered, only where no slot in front covers it (Algorithm 2)."""
         place = gaussian(code.position, self.grid)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from loci.config import FEATURES, Feature, ModelConfig
 from loci.model.blocks import DownBy4, Residual, ToVector, pixels_last
 from loci.model.geometry import gaussian, prioritise, soft_argmax
+from loci.model.precision import exact
 from loci.model.state import Code
 
 CHANNELS: dict[Feature, int] = dict(zip(FEATURES, (3, 1, 1, 1, 1, 3, 1, 1), strict=True))
@@ -31,6 +32,7 @@ class View(NamedTuple):
     """[B,K,3,H,W] logits, the only ones with a gradient."""
 
 
+@exact
 def view_parts(frame: Tensor, error: Tensor, masks: Tensor, colour_logits: Tensor, code: Code) -> View:
     """What the slots see: masks of the previous step, colours and Gaussians of the slots after search.
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from loci.model.decoder import Decoder, colours
 from loci.model.geometry import centre
+from loci.model.precision import exact
 from loci.model.seed import difference
 from loci.model.state import Code, State, StepOutput
 
@@ -52,6 +53,7 @@ def object_permanence(seen: Tensor, visible: Tensor, painted: Tensor, remembered
     return ((1 - visible) * seen * ((painted - remembered.detach()) ** 2).mean((2, 3, 4))).mean()
 
 
+@exact
 def time_persistence(seen: Tensor, before: Code, painted_before: Tensor, now: Code, painted: Tensor) -> Tensor:
     """L_t (Eq. Lt): looks at t-1 against t, each brought to the centre of the picture by its own position."""
     old = centre(painted_before, before.position).detach()

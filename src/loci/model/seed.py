@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from loci.config import SearchConfig
 from loci.model.geometry import gaussian_profiles
+from loci.model.precision import exact
 from loci.model.state import Code
 
 INDEX_PRIORITY = 25.0
@@ -59,6 +60,7 @@ class Seed(nn.Module):
             priority=(INDEX_PRIORITY * torch.arange(slots, device=place.device, dtype=place.dtype)).expand(batch, -1),
         )
 
+    @exact
     def forward(self, code: Code, search: Tensor, error: Tensor, places: Tensor, normals: Tensor) -> Code:
         """The slots after search: drawn again where `search` [B,K] says so."""
         drawn = self.draw(error, places, normals)

@@ -16,6 +16,7 @@ from loci.config import ModelConfig
 from loci.model.blocks import Residual, ResidualLinear
 from loci.model.gatelord import CellState, GateL0RD
 from loci.model.lstm import LSTM
+from loci.model.precision import exact
 from loci.model.seed import INDEX_PRIORITY
 from loci.model.state import Code
 
@@ -140,6 +141,7 @@ class Transition(nn.Module):
         index = torch.arange(slots, device=priority.device, dtype=priority.dtype)
         return INDEX_PRIORITY * (noisy * self.priority_scale + index * self.index_scale)
 
+    @exact
     def forward(
         self, percept: Code, cells: tuple[CellState, ...], noise: Noise | None
     ) -> tuple[Code, tuple[CellState, ...], Tensor, Tensor | None]:
