@@ -31,6 +31,7 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+@torch.compiler.assume_constant_result
 def stream(name: str) -> int:
     """The number that stands for a purpose, such as "gestalt noise", in a key."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
@@ -50,7 +51,8 @@ def fold(base: Tensor, part: int | str | Tensor) -> Tensor:
     if isinstance(number, Tensor):
         return _mix(base * 3 + _mix(number.to(torch.int64) + _GOLDEN) + _GOLDEN)
     number = (number + 2**63) % 2**64 - 2**63
-    return _mix(base * 3 + _mix(torch.tensor(number, dtype=torch.int64, device=base.device) + _GOLDEN) + _GOLDEN)
+    constant = torch.full((), number, dtype=torch.int64, device=base.device)  # no copy from the host: graph-safe
+    return _mix(base * 3 + _mix(constant + _GOLDEN) + _GOLDEN)
 
 
 def bits(keys: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
