@@ -1,3 +1,4 @@
+import av
 import cv2
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import torch
 from loci.data.labels import read_labels
 from loci.data.mnist_npy import open_mnist
 from loci.data.picture import pixel_to_position, resampled, resized
-from loci.data.video import decode, image_files, open_images, open_videos, probe
+from loci.data.video import decode, image_files, open_images, open_videos, probe, time_stamps
 from loci.data.write import write_clips
 from loci.data.write_labels import LabelledFolder
 from loci.data.write_moving_mnist import MovingMnistFolder
@@ -43,8 +44,29 @@ def test_decode_any_window(folder, name):
     assert numbers(decode(folder / name, facts.frames)) == list(range(first, first + facts.frames))
     assert numbers(decode(folder / name, 3, start=4)) == [first + 4, first + 5, first + 6]
     assert decode(folder / name, 2, size=(16, 24)).shape == (2, 3, 16, 24)
-    with pytest.raises(UserError, match="frames, frame 11 was asked for"):
+    with pytest.raises(UserError, match="ends before frame 11"):
         decode(folder / name, 12)
+
+
+def test_windows_found_by_their_time_are_the_same_frames(tmp_path):
+    """With key frames far apart and frames that lean on later ones."""
+    frames = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (100, 3, 4, 6), np.uint8))
+    frames = frames.repeat_interleave(8, -2).repeat_interleave(8, -1)
+    with av.open(str(tmp_path / "x.mp4"), "w") as container:
+        stream = container.add_stream("libx264", rate=25, options={"g": "30", "bf": "3", "preset": "veryfast"})
+        stream.height, stream.width, stream.pix_fmt = H, W, "yuv420p"
+        for picture in frames.permute(0, 2, 3, 1).contiguous().numpy():
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    whole = decode(tmp_path / "x.mp4", 100)
+    stamps = time_stamps(tmp_path / "x.mp4")
+    assert len(stamps) == 100
+    for start in (1, 29, 30, 31, 64, 93):
+        assert torch.equal(decode(tmp_path / "x.mp4", 7, start=start, at=stamps[start]), whole[start : start + 7])
+    wrong = stamps[50] + 1
+    assert torch.equal(decode(tmp_path / "x.mp4", 7, start=50, at=wrong), whole[50:57])
+    source = open_videos(tmp_path, length=9)
+    assert torch.equal(source.clips([10]).frames[0], whole[90:99])
 
 
 def test_windows_of_a_folder_in_natural_order(folder):

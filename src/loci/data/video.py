@@ -6,11 +6,11 @@ whatever a person points a camera at.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import av
 import cv2
 import numpy as np
 import torch
+from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
 from loci.data.batch import gather
@@ -76,8 +77,15 @@ def probe(path: Path) -> Facts:
         return Facts(frames, (stream.codec_context.height, stream.codec_context.width))
 
 
-def decode(path: Path, count: int, *, start: int = 0, size: Size | None = None) -> Tensor:
+def decode(path: Path, count: int, *, start: int = 0, at: int | None = None, size: Size | None = None) -> Tensor:
     """Frames start … start + count - 1 of a video, [count,3,H,W] uint8 RGB.
+
+    Args:
+        path: the file.
+        count: how many frames.
+        start: the first one's number.
+        at: the first one's time stamp, if known (`time_stamps`): then the way there is short.
+        size: what to bring frames to; by default their own.
 
     Raises:
         UserError: the video is damaged or has fewer frames.
@@ -88,22 +96,41 @@ def decode(path: Path, count: int, *, start: int = 0, size: Size | None = None) 
         if stream.codec_context.name == "mjpeg":
             # Without this a damaged picture is patched up and passes for a whole one.
             stream.codec_context.options = {"err_detect": "explode"}
+        frames = _sought(container, stream, at) if start and at is not None else None
+        if frames is None:
+            container.seek(0)
+            frames = itertools.islice(container.decode(stream), start, None)
+        convert = VideoReformatter()
         result: Pixels | None = None
-        number = -1
-        for number, frame in enumerate(container.decode(stream)):
-            if number < start:
-                continue
+        n = -1
+        for n, frame in enumerate(itertools.islice(frames, count)):
             if frame.is_corrupt or frame.width * frame.height > LARGEST:
-                raise UserError(f"{path}: frame {number} is damaged")
-            picture = resized(frame.to_ndarray(format="rgb24"), size)
+                raise UserError(f"{path}: frame {start + n} is damaged")
+            picture = resized(np.asarray(convert.reformat(frame, format="rgb24").to_ndarray(), np.uint8), size)
             if result is None:
                 result = np.empty((count, *picture.shape), np.uint8)
             elif picture.shape != result.shape[1:]:
-                raise UserError(f"{path}: frame {number} is of another size than the ones before")
-            result[number - start] = picture
-            if number == start + count - 1:
-                return torch.from_numpy(result).permute(0, 3, 1, 2).contiguous()
-    raise UserError(f"{path} has {number + 1} frames, frame {start + count - 1} was asked for")
+                raise UserError(f"{path}: frame {start + n} is of another size than the ones before")
+            result[n] = picture
+        if result is None or n < count - 1:
+            raise UserError(f"{path} ends before frame {start + count - 1}, which was asked for")
+    return torch.from_numpy(result).permute(0, 3, 1, 2).contiguous()
+
+
+def _sought(container: Any, stream: Any, at: int) -> Iterator[Any] | None:
+    """Frames from a time stamp on, by way of the key frame before it; None if the file does not lead there."""
+    container.seek(at, stream=stream)
+    frames = itertools.dropwhile(lambda frame: frame.pts is None or frame.pts < at, container.decode(stream))
+    first = next(frames, None)
+    return itertools.chain([first], frames) if first is not None and first.pts == at else None
+
+
+def time_stamps(path: Path) -> list[int | None]:
+    """When each frame is shown, in the stream's own unit and in order; None for all where the file does not say."""
+    with _opened(path) as (container, stream):
+        stamps = [packet.pts for packet in container.demux(stream) if packet.size]
+    known = sorted(stamp for stamp in stamps if stamp is not None)
+    return list(known) if len(set(known)) == len(stamps) else [None] * len(stamps)
 
 
 def read_image(path: Path) -> Pixels:
@@ -129,10 +156,11 @@ def decode_image(raw: Pixels, name: str) -> Pixels:
 
 
 class _Window(NamedTuple):
-    """A clip's place: a video file or a folder of images, and its first frame there."""
+    """A clip's place: a video file or a folder of images, its first frame there, and when that is shown."""
 
     path: Path
     start: int
+    at: int | None
 
 
 @dataclass(frozen=True)
@@ -164,12 +192,12 @@ class Videos:
         return gather(self._read, indices, len(self), device)
 
     def _read(self, n: int) -> Clip:
-        path, start = self.windows[n]
+        path, start, at = self.windows[n]
         if path.is_dir():
             pictures = [resized(read_image(p), self.size) for p in image_files(path)[start : start + self.length]]
             frames = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
         else:
-            frames = decode(path, self.length, start=start, size=self.size)
+            frames = decode(path, self.length, start=start, at=at, size=self.size)
         return Clip(frames[None], index=torch.tensor([n]))
 
 
@@ -234,7 +262,9 @@ def _windows(path: Path, files: list[Path], what: str, look: Any, size: Size | N
         size, length = size or facts.size, length or facts.frames
         if facts.frames < length:
             skipped.append(f"{file} has {facts.frames} frames, a clip {length}")
-        windows += map(partial(_Window, file), range(0, facts.frames - length + 1, length))
+        starts = range(0, facts.frames - length + 1, length)
+        stamps = time_stamps(file) if len(starts) > 1 and file.is_file() else []
+        windows += [_Window(file, start, stamps[start] if start < len(stamps) else None) for start in starts]
     if not windows or size is None or length is None:
         raise UserError(f"none of the {what} in {path} can be used: {skipped[0]}")
     report(path, skipped)
