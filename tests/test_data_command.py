@@ -18,6 +18,7 @@ from loci.cli import main
 from loci.data.clip import STATES
 from loci.data.write_cater import CaterFolder
 from loci.data.write_clevrer import ClevrerFolder
+from loci.worlds.aquarium import Aquarium
 from loci.worlds.cater import Cater
 from loci.worlds.clevrer import Clevrer
 from loci.worlds.moving_mnist import MovingMnist
@@ -223,6 +224,21 @@ def test_clevrer_is_in_its_own_layout(tmp_path, capsys):
                 assert thing["color"] == source.names["colour"][clip.attributes["colour"][0, n]]
     assert run("make", "clevrer", "--count", 5001, "--split", "val", "--size", 48, 72, "--length", 9, "--out", out) == 2
     assert "room for 5000" in capsys.readouterr().err
+
+
+def test_other_worlds_are_videos_with_run_lengths(tmp_path):
+    words = ("make", "aquarium", "--count", 2, "--size", 48, 65, "--length", 4, "--seed", 3, "--out", tmp_path / "tank")
+    assert run(*words, "--option", "fish=5", "noise=1") == 0
+    clips = Aquarium(seed=3, size=(48, 65), length=4, fish=5, noise=1.0).clips([0, 1])
+    for n in range(2):
+        frames, codec, rate = frames_of(tmp_path / "tank" / f"videos/{n:05d}.mp4")
+        assert (codec, rate) == ("h264", 25)
+        assert frames.shape == clips.frames[n].shape  # also of odd width
+        assert (frames.int() - clips.frames[n].int()).abs().float().mean() < 4
+        content = masks_of(tmp_path / "tank" / f"labels/{n:05d}.json", clips[n : n + 1])
+        assert content["videos"][0]["file_names"][3] == f"videos/{n:05d}.mp4#3"
+        species = [thing["attributes"]["class"] for thing in content["annotations"]]
+        assert [content["categories"][a["category_id"] - 1]["name"] for a in content["annotations"]] == species
 
 
 def test_show_draws_labels(tmp_path, capsys):

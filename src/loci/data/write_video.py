@@ -26,7 +26,7 @@ def write_video(path: Path, frames: Tensor, rate: int, codec: Codec = "h264") ->
     height, width = frames.shape[-2:]
     with whole(path) as part, av.open(str(part), "w", format=path.suffix[1:]) as container:
         if codec == "h264":
-            stream = container.add_stream("libx264", rate=rate, options={"crf": "16", "preset": "veryfast"})
+            stream = container.add_stream("libx264", rate=rate, options={"crf": "12", "preset": "veryfast"})
             stream.pix_fmt = "yuv444p" if height % 2 or width % 2 else "yuv420p"
         else:
             stream = container.add_stream("mjpeg", rate=rate, options={"qmin": "2", "qmax": "2"})
