@@ -15,8 +15,8 @@ from loci.data.source import Split
 from loci.errors import UserError
 from loci.worlds import aquarium_canvas as canvas
 from loci.worlds.aquarium_paint import paint
-from loci.worlds.aquarium_species import SPECIES, looks
-from loci.worlds.aquarium_swim import Fish, cast, longest, swim
+from loci.worlds.aquarium_species import SPECIES, Looks, looks
+from loci.worlds.aquarium_swim import Fish, Pose, cast, longest, swim
 from loci.worlds.aquarium_tank import LAYERS, Tank, furnish
 from loci.worlds.aquarium_water import fill
 from loci.worlds.arguments import check
@@ -119,14 +119,21 @@ class Aquarium:
         pixels = self.size[0] * self.size[1] + 1
         owner = torch.full((len(time), 1, pixels), -1, dtype=torch.int64, device=time.device)
         whole = torch.zeros(len(time), count, pixels, dtype=torch.bool, device=time.device)
-        pose = swim(fish, time)
+        pose, look = swim(fish, time), looks(fish.species)
         layers = torch.tensor(LAYERS, device=time.device)
         for n in range(self.fish):
             hidden = (layers < fish.centre[:, n, 2:]).sum(-1)
-            here = type(pose)(*(value[:, n] for value in pose))
-            seen = looks(fish.species[:, n])
-            at_most = longest(n, self.fish)
-            painted = paint(picture, water, seen, fish.hue[:, n], fish.length[:, n], here, hidden, at_most, self.size)
+            painted = paint(
+                picture,
+                water,
+                Looks(*(value[:, n] for value in look)),
+                fish.hue[:, n],
+                fish.length[:, n],
+                Pose(*(value[:, n] for value in pose)),
+                hidden,
+                longest(n, self.fish),
+                self.size,
+            )
             if labels:
                 canvas.write(whole[:, n : n + 1], painted.where, painted.whole[:, None])
                 before = canvas.read(owner, painted.where)

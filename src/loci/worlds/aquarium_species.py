@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,8 +11,7 @@ N = TypeVar("N")
 C = TypeVar("C")
 
 
-@dataclass(frozen=True)
-class Look(Generic[N, C]):
+class Look(NamedTuple, Generic[N, C]):
     """What a fish looks like, in numbers N and colours C; lengths are in half its body's length.
 
     Attributes:
@@ -81,7 +79,6 @@ SCHOOLING = (0, 1)
 
 
 def looks(species: Tensor) -> Looks:
-    """What fish of these species [F] look like."""
-    rows = [astuple(kind) for kind in SPECIES.values()]
-    columns = zip(*rows, strict=True)
+    """What fish of these species look like: numbers of the same shape, colours [..., 3]."""
+    columns = zip(*SPECIES.values(), strict=True)
     return Looks(*(torch.tensor(column, dtype=torch.float32, device=species.device)[species] for column in columns))
