@@ -204,6 +204,6 @@ def permanence_tables(found: permanence_.Permanence) -> tuple[Table, Table]:
         back_again = (spans[span].value, spans[span].whole)
         hidden.append((label, s.number, s.median, s.mean, s.low_25, s.high_75, *back_again))
     return (
-        Table("Object permanence by state", header, tuple(states)),
-        Table("Object permanence by frames hidden", header, tuple(hidden)),
+        Table("Object permanence by state", header, tuple(row for row in states if row[1])),
+        Table("Object permanence by frames hidden", header, tuple(row for row in hidden if row[1])),
     )
