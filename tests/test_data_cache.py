@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from loci.data.batch import readable
 from loci.data.cache import cached, identity
 from loci.errors import UserError
 from loci.worlds.moving_mnist import MovingMnist
@@ -80,6 +81,16 @@ def test_clips_that_cannot_be_read_are_left_out_and_reported(tmp_path, caplog):
     assert len(cached(Counting(WORLD), tmp_path)) == 5
     with pytest.raises(UserError, match="no clip could be cached"):
         cached(Counting(WORLD, broken=range(5)), tmp_path / "other")
+
+
+def test_damaged_clips_can_be_left_out_while_reading():
+    source = Counting(WORLD, broken=(1, 3))
+    clip, faults = readable(source, [0, 1, 2, 3])
+    assert (clip.index.tolist(), faults) == ([0, 2], ["clip 1 is corrupt", "clip 3 is corrupt"])
+    same(clip, WORLD.clips([0, 2]))
+    assert readable(source, [1, 3]) == (None, ["clip 1 is corrupt", "clip 3 is corrupt"])
+    bare, faults = readable(source, [4], labels=False)
+    assert (bare.visible, faults) == (None, [])
 
 
 @pytest.mark.parametrize("place", [0, 5, 15, 60, 400, -200, -1])

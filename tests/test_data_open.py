@@ -55,7 +55,7 @@ def test_a_folder_that_loci_made_comes_with_its_labels(tmp_path):
 
 def test_with_a_cache(tmp_path):
     done = []
-    source = open_source("moving_mnist", length=3, cache=tmp_path / "c", count=2, advance=lambda: done.append(1))
+    source = open_source("moving_mnist", length=3, cache=str(tmp_path / "c"), count=2, advance=lambda: done.append(1))
     assert isinstance(source, CachedClips)
     assert (len(source), len(done)) == (2, 2)
 

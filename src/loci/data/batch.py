@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from loci.data.clip import ABSENT, Clip
+from loci.data.source import Source
 from loci.errors import UserError
 
 # For each field that has objects (or events): which axis they are on, and what stands for "no such object".
@@ -62,3 +63,21 @@ def gather(read: Callable[[int], Clip], indices: Sequence[int], count: int, devi
         return read(int(indices[0])).to(device)
     with ThreadPoolExecutor(min(len(indices), os.cpu_count() or 1, 16)) as pool:
         return join(list(pool.map(read, map(int, indices)))).to(device)
+
+
+def readable(
+    source: Source, indices: Sequence[int], *, labels: bool = True, device: torch.device | str = "cpu"
+) -> tuple[Clip | None, list[str]]:
+    """Those of these clips that can be read, and why the others cannot.
+
+    Files that look whole when a source is opened may turn out damaged in the middle; an evaluation goes on without
+    them and says so.
+    """
+    try:
+        return source.clips(indices, labels=labels, device=device), []
+    except UserError as error:
+        if len(indices) == 1:
+            return None, [str(error)]
+    parts = [readable(source, [n], labels=labels, device=device) for n in indices]
+    found = [clip for clip, _ in parts if clip is not None]
+    return join(found) if found else None, [fault for _, faults in parts for fault in faults]

@@ -26,7 +26,7 @@ def open_source(
     seed: int = 0,
     size: tuple[int, int] | None = None,
     length: int | None = None,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     count: int | None = None,
     advance: Callable[[], object] = lambda: None,
     **options: Any,
@@ -56,7 +56,7 @@ def open_source(
         return source
     from loci.data.cache import cached
 
-    return cached(source, cache, count=count, advance=advance)
+    return cached(source, Path(cache).expanduser(), count=count, advance=advance)
 
 
 def _world(name: str, seed: int, given: dict[str, Any]) -> Source:
