@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from loci.kernels import traces as kernels
+
 
 class Traces(NamedTuple):
     """Eligibility of a cell's state weights, for every batch entry and slot on its own."""
@@ -38,21 +40,26 @@ class CellState(NamedTuple):
     """None without e-prop, without gradients, and before the first step, when they are zero."""
 
 
-def advance_traces(traces: Traces | None, keep: Tensor, local: Tensor, inputs: Tensor) -> Traces:
+def advance_traces(traces: Traces | None, keep: Tensor, local: Tensor, inputs: Tensor, fused: bool = False) -> Traces:
     """e_t = keep · e_{t-1} + local · input; keep [N,H], local [N,gates,H], inputs [N,I+H]."""
     if traces is None:
         return Traces(local[..., None] * inputs[:, None, None, :], local)
     leak = keep[:, None, :]
+    bias = torch.addcmul(local, leak, traces.bias)
+    if fused:
+        return Traces(kernels.advance_weight(traces.weight, keep, local, inputs), bias)
     weight = leak[..., None] * traces.weight
-    return Traces(weight.addcmul_(local[..., None], inputs[:, None, None, :]), torch.addcmul(local, leak, traces.bias))
+    return Traces(weight.addcmul_(local[..., None], inputs[:, None, None, :]), bias)
 
 
-def collect(signal: Tensor, traces: Traces) -> tuple[Tensor, Tensor]:
+def collect(signal: Tensor, traces: Traces, fused: bool = False) -> tuple[Tensor, Tensor]:
     """dE/dw = sum over batch and slots of dE/dc · e; signal [N,H]."""
-    gates = traces.bias.shape[1]
-    rows = signal.T.repeat(gates, 1)[:, None]  # [gates·H,1,N]: a product for each row of the weights reads traces once
+    bias = (signal[:, None] * traces.bias).sum(0)
+    if fused:
+        return kernels.collect_weight(signal, traces.weight), bias
+    rows = signal.T.repeat(bias.shape[0], 1)[:, None]  # [gates·H,1,N]: a product for each row reads traces once
     weight = rows @ traces.weight.flatten(1, 2).transpose(0, 1)
-    return weight.view(traces.weight.shape[1:]), (signal[:, None] * traces.bias).sum(0)
+    return weight.view(traces.weight.shape[1:]), bias
 
 
 def outer(signal: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,6 +93,7 @@ class GateL0RDStep(torch.autograd.Function):
         trace_bias: Tensor | None,
         eprop: bool,
         sparsity: float,
+        fused: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return output, new hidden state, gate, and the new traces (None without e-prop)."""
         before = torch.cat((x, hidden), 1)
@@ -101,10 +109,11 @@ class GateL0RDStep(torch.autograd.Function):
             gate_slope = torch.where(gate > 0, 1 - gate * gate, 0)
             local = torch.stack((gate_slope * (candidate - hidden), (1 - candidate * candidate) * gate), 1)
             old = None if trace_weight is None or trace_bias is None else Traces(trace_weight, trace_bias)
-            traces = advance_traces(old, 1 - gate, local, before)
+            traces = advance_traces(old, 1 - gate, local, before, fused)
         ctx.mark_non_differentiable(gate, *(traces or ()))
         ctx.sparsity = sparsity  # type: ignore[attr-defined]
         ctx.eprop = eprop  # type: ignore[attr-defined]
+        ctx.fused = fused  # type: ignore[attr-defined]
         ctx.set_materialize_grads(False)  # no zeros in the shape of the traces
         ctx.save_for_backward(
             before, after, gate, candidate, content, window, state_weight, output_weight, *(traces or ())
@@ -136,14 +145,14 @@ class GateL0RDStep(torch.autograd.Function):
         d_before = state_signal.flatten(1) @ state_weight.flatten(0, 1)
 
         if ctx.eprop:  # type: ignore[attr-defined]
-            d_weight, d_bias = collect(d_cell, Traces(*traces))
+            d_weight, d_bias = collect(d_cell, Traces(*traces), ctx.fused)  # type: ignore[attr-defined]
             d_weight[0] += penalty.T @ before
             d_bias[0] += penalty.sum(0)
         else:
             d_weight, d_bias = outer(state_signal, before)
         d_x = d_before[:, :inputs] + d_after[:, :inputs]
         d_hidden = d_before[:, inputs:] + d_cell * (1 - gate)
-        return d_x, d_hidden, d_weight, d_bias, *outer(output_signal, after), None, None, None, None
+        return d_x, d_hidden, d_weight, d_bias, *outer(output_signal, after), None, None, None, None, None
 
 
 class GateL0RD(nn.Module):
@@ -153,6 +162,7 @@ class GateL0RD(nn.Module):
         super().__init__()
         self.eprop = eprop
         self.sparsity = sparsity
+        self.fused = False  # traces by the kernels of `loci.kernels.traces`; `loci.kernels.fast` sees to it
         self.state_weight = nn.Parameter(paired_weights(inputs, hidden, math.sqrt(3 / hidden)))
         self.state_bias = nn.Parameter(torch.zeros(2, hidden))
         self.output_weight = nn.Parameter(paired_weights(inputs, hidden, math.sqrt(3 / hidden)))
@@ -180,6 +190,7 @@ class GateL0RD(nn.Module):
             None if old is None else old.bias.flatten(0, len(flat) - 1),
             eprop,
             self.sparsity,
+            self.fused,
         )
         kept = Traces(*(t.unflatten(0, flat) for t in traces)) if eprop else None
         return y.unflatten(0, flat), CellState(new.unflatten(0, flat), state.memory, kept), gate.unflatten(0, flat)
