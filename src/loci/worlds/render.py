@@ -22,7 +22,7 @@ from loci.worlds.render_bodies import Bodies, Candidates, cast, faces, tables
 from loci.worlds.render_camera import Eye, open_eye
 from loci.worlds.render_light import AMBIENT, Lamps, lamps
 from loci.worlds.render_shade import Floor, Surface, floor_shadows, lay, shade
-from loci.worlds.render_shapes import unit
+from loci.worlds.render_shapes import Vector, unit
 from loci.worlds.scene import CATER_CAMERA, Camera, Scene
 
 SAMPLES_AT_ONCE = 1_500_000
@@ -46,7 +46,7 @@ def pattern(size: tuple[int, int], device: torch.device | str) -> Tensor:
 
     Nine for small frames, where an edge counts for much, five for others. Their number is odd: no ties.
     """
-    order = (4, 0, 6, 2, 8, 3, 7, 1, 5) if size[0] <= SHADOW_ROWS else (2, 4, 1, 3, 0)
+    order = (2, 5, 8, 1, 4, 7, 0, 3, 6) if size[0] <= SHADOW_ROWS else (1, 4, 2, 0, 3)
     count = len(order)
     grid = torch.tensor([((row + 0.5) / count - 0.5, (column + 0.5) / count - 0.5)
                          for row, column in enumerate(order)])  # fmt: skip
@@ -103,29 +103,30 @@ def _draw(
     samples, count = len(offsets), height * width
     bodies = tables(scene if labels else replace(scene, present=scene.shown))
     found = list(cast(bodies, eye, offsets))
-    targets = [_frame(bodies, item.which) * count + item.row * width + item.column for item in found]
+    targets = [bodies.frame(item.which) * count + item.row * width + item.column for item in found]
     depth = torch.full((samples, frames * count), torch.inf, device=offsets.device)
     for item, target in zip(found, targets, strict=True):
         nearest = torch.where(bodies.shown[item.which], item.t, torch.inf)
         depth.scatter_reduce_(1, target.expand(samples, -1), nearest, "amin")
     free, open_ = floor_shadows(bodies, eye, light, grid, frames)
     floor = _floor_light(light, fine, grid, free, open_)
-    picture = floor.clone()
     masks = torch.zeros(2, len(bodies.kind) * count if labels else 0, dtype=torch.bool, device=depth.device)
+    surfaces: list[tuple[Tensor, ...]] = []
     for item, target in zip(found, targets, strict=True):
         meets = torch.isfinite(item.t)
         first = meets & bodies.shown[item.which] & (item.t == depth[:, target])
-        wins = first.sum(0)
         if labels:
             spot = item.which * count + item.row * width + item.column
-            masks[0, spot] = 2 * wins > samples
+            masks[0, spot] = 2 * first.sum(0) > samples
             masks[1, spot] = 2 * meets.sum(0) > samples
         for group in _groups(first, bodies.metal[item.which]):
-            share = group.sum(0)
-            some = torch.nonzero(share)[:, 0]
-            surface = _surface(bodies, eye, item, offsets, some, group[:, some])
-            colour = shade(bodies, eye, light, grid, free, open_, surface) - floor[target[some]]
-            picture.index_add_(0, target[some], (share[some].to(torch.float32) / samples)[:, None] * colour)
+            wins = group.sum(0)
+            some = torch.nonzero(wins)[:, 0]
+            surfaces.append((target[some], wins[some], *_surface(bodies, eye, item, offsets, some, group[:, some])))
+    target, wins, which, *vectors = (torch.cat(parts) for parts in zip(*surfaces, strict=True))
+    surface = Surface(_vector(vectors[:3]), _vector(vectors[3:6]), _vector(vectors[6:]), which, bodies.frame(which))
+    colour = shade(bodies, eye, light, grid, free, open_, surface) - floor[target]
+    picture = floor.index_add(0, target, (wins.to(torch.float32) / samples)[:, None] * colour)
     image = encode(picture).view(frames, count, 3).transpose(1, 2).reshape(frames, 3, height, width)
     seen, covered = masks.view(2, frames, -1, height, width) if labels else (masks[0], masks[1])
     return image, seen, covered
@@ -137,12 +138,14 @@ def _groups(first: Tensor, metal: Tensor) -> list[Tensor]:
     return [first & torch.where(metal, third == number, number == 0) for number in range(3)]
 
 
-def _frame(bodies: Bodies, which: Tensor) -> Tensor:
-    return torch.div(which, bodies.objects, rounding_mode="floor")
+def _vector(parts: list[Tensor]) -> Vector:
+    return parts[0], parts[1], parts[2]
 
 
-def _surface(bodies: Bodies, eye: Eye, item: Candidates, offsets: Tensor, some: Tensor, first: Tensor) -> Surface:
-    """The point of each body in each pixel that stands for it: that of its sample closest to the pixel's centre."""
+def _surface(
+    bodies: Bodies, eye: Eye, item: Candidates, offsets: Tensor, some: Tensor, first: Tensor
+) -> tuple[Tensor, ...]:
+    """What stands for a body in a pixel: entry, point, face and line of sight at its sample closest to the centre."""
     height, width = eye.size
     sample = first.to(torch.uint8).argmax(0)
     which, t = item.which[some], item.t[sample, some]
@@ -150,7 +153,7 @@ def _surface(bodies: Bodies, eye: Eye, item: Candidates, offsets: Tensor, some: 
     column = (2 * (item.column[some] + 0.5 + offsets[sample, 1]) / width) - 1
     ray = eye.direction(row, column)
     point = (eye.centre[0] + t * ray[0], eye.centre[1] + t * ray[1], eye.centre[2] + t * ray[2])
-    return Surface(point, faces(bodies, item.kind, which, point), unit(ray), which, _frame(bodies, which))
+    return (which, *point, *faces(bodies, item.kind, which, point), *unit(ray))
 
 
 def _floor_light(light: Lamps, fine: Floor, grid: Floor, free: Tensor, open_: Tensor) -> Tensor:

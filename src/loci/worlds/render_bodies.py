@@ -13,12 +13,12 @@ from torch import Tensor
 
 from loci.worlds.render_camera import Eye, boxes, corners, pixels
 from loci.worlds.render_light import Lamps, passing
-from loci.worlds.render_shapes import BOUNDS, Vector, along, dot, entry, normal
-from loci.worlds.scene import SHAPES, Scene
+from loci.worlds.render_shapes import BOUNDS, ROUND, Vector, along, dot, entry, normal
+from loci.worlds.scene import MATERIALS, SHAPES, Scene
 
 
 class Bodies(NamedTuple):
-    """Tables over entries; `turn` is the rotation from the body's frame to the world."""
+    """Tables over entries; `place` is where, `turn` the nine numbers of the rotation to the world, row after row."""
 
     objects: int
     kind: Tensor
@@ -26,8 +26,8 @@ class Bodies(NamedTuple):
     bound: Tensor
     metal: Tensor
     colour: Tensor
-    position: Tensor
-    turn: Tensor
+    place: Vector
+    turn: tuple[Tensor, ...]
     present: Tensor
     shown: Tensor
 
@@ -35,22 +35,29 @@ class Bodies(NamedTuple):
         """The numbers of the entries of one shape, among those marked."""
         return torch.nonzero((self.kind == kind) & among)[:, 0]
 
-    def inward(self, which: Tensor, v: Vector) -> Vector:
+    def frame(self, which: Tensor) -> Tensor:
+        """The frames that entries belong to."""
+        return torch.div(which, self.objects, rounding_mode="floor")
+
+    def inward(self, which: Tensor, *vectors: Vector) -> list[Vector]:
         """World directions, each in the frame and units of its body."""
-        turn, size = self.turn[which], self.size[which]
-        x, y, z = ((turn[..., 0, i] * v[0] + turn[..., 1, i] * v[1] + turn[..., 2, i] * v[2]) / size for i in range(3))
-        return x, y, z
+        turn, scale = [part[which] for part in self.turn], 1 / self.size[which]
+        result = []
+        for v in vectors:
+            x, y, z = ((turn[i] * v[0] + turn[3 + i] * v[1] + turn[6 + i] * v[2]) * scale for i in range(3))
+            result.append((x, y, z))
+        return result
 
     def outward(self, which: Tensor, v: Vector) -> Vector:
         """Directions in the bodies' frames, in the world (not scaled)."""
-        turn = self.turn[which]
-        x, y, z = (turn[..., i, 0] * v[0] + turn[..., i, 1] * v[1] + turn[..., i, 2] * v[2] for i in range(3))
+        turn = [part[which] for part in self.turn]
+        x, y, z = (turn[3 * i] * v[0] + turn[3 * i + 1] * v[1] + turn[3 * i + 2] * v[2] for i in range(3))
         return x, y, z
 
     def offset(self, which: Tensor, p: Vector) -> Vector:
         """From the bodies' origins to world points."""
-        position = self.position[which]
-        return p[0] - position[..., 0], p[1] - position[..., 1], p[2] - position[..., 2]
+        x, y, z = (p[i] - self.place[i][which] for i in range(3))
+        return x, y, z
 
 
 def tables(scene: Scene) -> Bodies:
@@ -63,15 +70,16 @@ def tables(scene: Scene) -> Bodies:
     kind = repeat(scene.shape)
     size = repeat(scene.size).to(torch.float32)
     bound = torch.tensor(BOUNDS, device=kind.device)[kind.clamp(min=0)] * size
+    x, y, z = scene.position.to(torch.float32).reshape(-1, 3).T.contiguous()
     return Bodies(
         objects,
         kind,
         size,
         bound,
-        repeat(scene.material) == 1,
+        repeat(scene.material) == MATERIALS.index("metal"),
         repeat(scene.colour).to(torch.float32),
-        scene.position[0].flatten(0, 1).to(torch.float32),
-        scene.rotation[0].flatten(0, 1).to(torch.float32),
+        (x, y, z),
+        tuple(scene.rotation.to(torch.float32).reshape(-1, 9).T.contiguous()),
         scene.present[0].flatten(),
         scene.shown[0].flatten(),
     )
@@ -92,13 +100,13 @@ def cast(bodies: Bodies, eye: Eye, offsets: Tensor) -> Iterator[Candidates]:
     height, width = eye.size
     for kind in range(len(SHAPES)):
         here = bodies.entries(kind, bodies.present)
-        area = boxes(eye, corners(bodies.position[here], bodies.bound[here]), eye.size)
-        box, row, column = pixels(area)
+        centre = torch.stack([part[here] for part in bodies.place], -1)
+        box, row, column = pixels(boxes(eye, corners(centre, bodies.bound[here]), eye.size))
         which = here[box]
         # A ray's direction is linear in (row, column), so it is turned into the body's frame once for each body.
         parts = [_spread(part, here) for part in (eye.centre, eye.ahead, eye.down, eye.right)]
         parts[0] = bodies.offset(here, parts[0])
-        origin, ahead, down, right = ([c[box] for c in bodies.inward(here, part)] for part in parts)
+        origin, ahead, down, right = ([c[box] for c in part] for part in bodies.inward(here, *parts))
         rows = (2 * (row + 0.5 + offsets[:, :1]) / height) - 1
         columns = (2 * (column + 0.5 + offsets[:, 1:]) / width) - 1
         x, y, z = (a + rows * d + columns * r for a, d, r in zip(ahead, down, right, strict=True))
@@ -116,76 +124,93 @@ def _spread(part: Tensor, like: Tensor) -> Vector:
 
 def faces(bodies: Bodies, kind: int, which: Tensor, p: Vector) -> Vector:
     """The outward direction of bodies of one shape at world points on their surfaces."""
-    return bodies.outward(which, normal(kind, bodies.inward(which, bodies.offset(which, p))))
-
-
-def shadows(bodies: Bodies, light: Lamps, p: Vector, frame: Tensor, own: Tensor) -> Tensor:
-    """The share [L,M] of each lamp that reaches points, past all bodies of their frame but their own."""
-    count = len(light.radius)
-    free = torch.ones(count, len(frame), device=frame.device)
-    first = frame * bodies.objects
-    others = first[:, None] + torch.arange(bodies.objects, device=frame.device)
-    position, bound = bodies.position[others], bodies.bound[others]
-    there = bodies.shown[others] & (others != own[:, None])
-    offset = (position[..., 0] - p[0][:, None], position[..., 1] - p[1][:, None], position[..., 2] - p[2][:, None])
-    for lamp in range(count):
-        to = tuple(light.position[lamp, i] - p[i] for i in range(3))
-        squared = to[0] * to[0] + to[1] * to[1] + to[2] * to[2]
-        share = ((offset[0] * to[0][:, None] + offset[1] * to[1][:, None] + offset[2] * to[2][:, None])
-                 / squared[:, None]).clamp(0, 1)  # fmt: skip
-        past = tuple(offset[i] - share * to[i][:, None] for i in range(3))
-        near = past[0] * past[0] + past[1] * past[1] + past[2] * past[2] < (bound + light.radius[lamp] * share) ** 2
-        point, other = torch.nonzero(near & there, as_tuple=True)
-        dim(bodies, light, lamp, free[lamp], others[point, other], point, _at(p, point))
-    return free
+    return bodies.outward(which, normal(kind, bodies.inward(which, bodies.offset(which, p))[0]))
 
 
 def _at(p: Vector, where: Tensor) -> Vector:
     return p[0][where], p[1][where], p[2][where]
 
 
+class _Company(NamedTuple):
+    """For each of M points, all N bodies of its frame [M,N]: which, how far to their middles, who counts."""
+
+    which: Tensor
+    offset: Vector
+    there: Tensor
+
+
+def _company(bodies: Bodies, p: Vector, frame: Tensor, own: Tensor) -> _Company:
+    which = (frame * bodies.objects)[:, None] + torch.arange(bodies.objects, device=frame.device)
+    x, y, z = (bodies.place[i][which] - p[i][:, None] for i in range(3))
+    return _Company(which, (x, y, z), bodies.shown[which] & (which != own[:, None]))
+
+
+def shadows(bodies: Bodies, light: Lamps, p: Vector, n: Vector, frame: Tensor, own: Tensor) -> Tensor:
+    """The share [L,M] of each lamp that reaches points facing n, past all bodies of their frame but their own."""
+    free = torch.ones(len(light.radius), len(frame), device=frame.device)
+    company = _company(bodies, p, frame, own)
+    bound, far = bodies.bound[company.which], dot(company.offset, company.offset)
+    for lamp in range(len(light.radius)):
+        to = _towards(light, lamp, p)
+        squared = dot(to, to)[:, None]
+        along_way = dot(company.offset, (to[0][:, None], to[1][:, None], to[2][:, None]))
+        share = (along_way / squared).clamp(0, 1)
+        past = far + share * (share * squared - 2 * along_way)
+        near = past < (bound + light.radius[lamp] * share) ** 2
+        # What faces away from a lamp gets nothing from it anyway.
+        point, other = torch.nonzero(near & company.there & (dot(n, to) > 0)[:, None], as_tuple=True)
+        dim(bodies, light, lamp, free[lamp], company.which[point, other], point, _at(p, point))
+    return free
+
+
+def _towards(light: Lamps, lamp: int, p: Vector) -> Vector:
+    x, y, z = (light.position[lamp, i] - p[i] for i in range(3))
+    return x, y, z
+
+
 def dim(bodies: Bodies, light: Lamps, lamp: int, free: Tensor, which: Tensor, target: Tensor, p: Vector) -> None:
     """Multiply free[target] by what each body `which` lets pass of a lamp to the point p beside it."""
+    origin, to, radius = bodies.offset(which, p), _towards(light, lamp, p), light.radius[lamp]
+    share = (-dot(origin, to) / dot(to, to)).clamp(1e-3, 1)
+    miss = along(origin, to, share)
+    near = torch.nonzero(dot(miss, miss) < (bodies.bound[which] + radius * share) ** 2)[:, 0]
+    which, target, origin, to = which[near], target[near], _at(origin, near), _at(to, near)
     for kind in range(len(SHAPES)):
         mine = torch.nonzero(bodies.kind[which] == kind)[:, 0]
-        body, point = which[mine], _at(p, mine)
-        origin = bodies.inward(body, bodies.offset(body, point))
-        place = light.position[lamp]
-        to = bodies.inward(body, (place[0] - point[0], place[1] - point[1], place[2] - point[2]))
-        share = passing(kind, origin, to, bodies.size[body], light.radius[lamp])
-        free.scatter_reduce_(0, target[mine], share, "prod")
+        body = which[mine]
+        size = bodies.size[body]
+        inner, way = _at(origin, mine), _at(to, mine)
+        if kind in ROUND:
+            inner, way = ((v[0] / size, v[1] / size, v[2] / size) for v in (inner, way))
+        else:
+            inner, way = bodies.inward(body, inner, way)
+        free.scatter_reduce_(0, target[mine], passing(kind, inner, way, size, radius), "prod")
 
 
 def reflected(
     bodies: Bodies, p: Vector, direction: Vector, frame: Tensor, own: Tensor
 ) -> tuple[Tensor, Tensor, Vector, Vector]:
     """Follow rays [M] to the next body: which rays meet one, which entry, where, and its outward direction there."""
-    others = (frame * bodies.objects)[:, None] + torch.arange(bodies.objects, device=frame.device)
-    position = bodies.position[others]
-    offset = tuple(position[..., i] - p[i][:, None] for i in range(3))
-    ahead = (offset[0] * direction[0][:, None] + offset[1] * direction[1][:, None]
-             + offset[2] * direction[2][:, None]).clamp(min=0)  # fmt: skip
-    past = tuple(offset[i] - ahead * direction[i][:, None] for i in range(3))
-    near = past[0] ** 2 + past[1] ** 2 + past[2] ** 2 < bodies.bound[others] ** 2
-    ray, other = torch.nonzero(near & bodies.shown[others] & (others != own[:, None]), as_tuple=True)
-    which = others[ray, other]
-    nearest = torch.full((len(frame),), torch.inf, device=frame.device)
+    company = _company(bodies, p, frame, own)
+    ahead = dot(company.offset, (direction[0][:, None], direction[1][:, None], direction[2][:, None])).clamp(min=0)
+    past = dot(company.offset, company.offset) - ahead * ahead
+    ray, other = torch.nonzero((past < bodies.bound[company.which] ** 2) & company.there & (ahead > 0), as_tuple=True)
+    which = company.which[ray, other]
     found = torch.full((len(ray),), torch.inf, device=frame.device)
     for kind in range(len(SHAPES)):
         mine = torch.nonzero(bodies.kind[which] == kind)[:, 0]
-        body = which[mine]
-        origin = bodies.inward(body, bodies.offset(body, _at(p, ray[mine])))
-        found[mine] = entry(kind, origin, bodies.inward(body, _at(direction, ray[mine])))
-    nearest.scatter_reduce_(0, ray, found, "amin")
+        start = bodies.offset(which[mine], _at(p, ray[mine]))
+        found[mine] = entry(kind, *bodies.inward(which[mine], start, _at(direction, ray[mine])))
+    nearest = torch.full((len(frame),), torch.inf, device=frame.device).scatter_reduce_(0, ray, found, "amin")
     best = torch.nonzero((found == nearest[ray]) & torch.isfinite(found))[:, 0]
     ray, which, t = ray[best], which[best], found[best]
     place = along(_at(p, ray), _at(direction, ray), t)
-    face = [torch.zeros_like(t) for _ in range(3)]
+    face = (torch.zeros_like(t), torch.zeros_like(t), torch.zeros_like(t))
     for kind in range(len(SHAPES)):
         mine = torch.nonzero(bodies.kind[which] == kind)[:, 0]
         for target, value in zip(face, faces(bodies, kind, which[mine], _at(place, mine)), strict=True):
             target[mine] = value
-    return ray, which, place, (face[0], face[1], face[2])
+    return ray, which, place, face
 
 
 def mirror(direction: Vector, n: Vector) -> Vector:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from loci.worlds.render_shapes import BOUNDS, DISTANCES, SPHERE, SPL, Vector, along, dot
+from loci.worlds.render_shapes import BOUNDS, DISTANCES, ROUND, SPHERE, SPL, Vector, along, dot
 
 GOLDEN = (math.sqrt(5.0) - 1) / 2
 
@@ -30,8 +30,8 @@ POSITIONS = (
 ENERGIES = ((5.419, 5.011, 4.295), (1.122, 1.181, 1.530), (2.268, 2.290, 2.256), (7583.0, 7359.0, 7512.0))
 RADII = (0.34, 0.31, 0.46, 24.0)
 AMBIENT = (0.053, 0.055, 0.054)
-"""Key, fill and back lamp, a far one like a hazy sun, and the light from everywhere: energies as the floor returns them.
-The places are CLEVR's, the rest is fitted to CATER's look (docs/worlds.md)."""
+"""Key, fill and back lamp, a far one like a hazy sun, and the light from everywhere; energies as the floor returns
+them. The places are CLEVR's, the rest is fitted to CATER's look (docs/worlds.md)."""
 
 NEAR = 3
 """The lamps that a jitter moves; the sun stays."""
@@ -72,7 +72,7 @@ def passing(kind: int, origin: Vector, to: Vector, scale: Tensor, radius: Tensor
     """
     squared = dot(to, to)
     middle = -dot(origin, to) / squared
-    if kind in (SPHERE, SPL):
+    if kind in ROUND:
         t = middle.clamp(1e-3, 1.0)
         return _edge((DISTANCES[SPHERE](along(origin, to, t)) + (0.05 if kind == SPL else 0.0)) * scale / (radius * t))
     reach = BOUNDS[kind] * torch.rsqrt(squared)
@@ -84,7 +84,7 @@ def passing(kind: int, origin: Vector, to: Vector, scale: Tensor, radius: Tensor
         return DISTANCES[kind](along(origin, to, t)) / t
 
     at_first, at_second = ratio(first), ratio(second)
-    for _ in range(7):
+    for _ in range(6):
         left = at_first < at_second
         low, high = torch.where(left, low, first), torch.where(left, second, high)
         span = high - low

@@ -53,13 +53,13 @@ def floor_shadows(bodies: Bodies, eye: Eye, light: Lamps, floor: Floor, frames: 
     device = light.radius.device
     free = torch.ones(len(light.radius), frames * count, device=device)
     here = torch.nonzero(bodies.shown)[:, 0]
+    centre = torch.stack([part[here] for part in bodies.place], -1)
     for lamp in range(len(light.radius)):
-        hulls = _cast_on_floor(bodies.position[here], bodies.bound[here], light, lamp)
+        hulls = _cast_on_floor(centre, bodies.bound[here], light, lamp)
         box, row, column = pixels(boxes(eye, hulls, floor.size))
         which, pixel = here[box], row * width + column
         points = (floor.points[0][pixel], floor.points[1][pixel], floor.points[2][pixel])
-        frame = torch.div(which, bodies.objects, rounding_mode="floor")
-        dim(bodies, light, lamp, free[lamp], which, frame * count + pixel, points)
+        dim(bodies, light, lamp, free[lamp], which, bodies.frame(which) * count + pixel, points)
     return free.view(-1, frames, count), _contact(bodies, floor, frames)
 
 
@@ -90,12 +90,12 @@ def _contact(bodies: Bodies, floor: Floor, frames: int) -> Tensor:
     """The share [F,P] of the light from everywhere that bodies leave to the floor: balls hide r²·cos / d² of it."""
     scale = torch.tensor([CONTACT_SIZE[kind] for kind in range(len(SHAPES))], device=bodies.size.device)
     squared = (scale[bodies.kind.clamp(min=0)] * bodies.size) ** 2 * bodies.shown
-    strength = (CONTACT * squared * bodies.position[:, 2].clamp(min=0)).view(frames, -1)
-    place = bodies.position.view(frames, -1, 3)
+    strength = (CONTACT * squared * bodies.place[2].clamp(min=0)).view(frames, -1)
+    place = [part.view(frames, -1) for part in bodies.place]
     squared = squared.view(frames, -1)
     free = torch.ones(frames, len(floor.points[0]), device=squared.device)
     for n in range(bodies.objects):
-        x, y, z = (place[:, n, i, None] for i in range(3))
+        x, y, z = (part[:, n, None] for part in place)
         distance = (floor.points[0] - x) ** 2 + (floor.points[1] - y) ** 2 + z * z
         distance = torch.maximum(distance, squared[:, n, None])
         free *= 1 - strength[:, n, None] / (distance * torch.sqrt(distance)).clamp(min=1e-6)
@@ -114,7 +114,7 @@ class Surface(NamedTuple):
 
 def shade(bodies: Bodies, eye: Eye, light: Lamps, floor: Floor, free: Tensor, open_: Tensor, s: Surface) -> Tensor:
     """The light [M,3] that surfaces send to the eye; `free` and `open_` are the floor's shadows."""
-    reaching = shadows(bodies, light, s.point, s.frame, s.which)
+    reaching = shadows(bodies, light, s.point, s.normal, s.frame, s.which)
     colour = bodies.colour[s.which]
     arriving = received(light, s.point, s.normal) * reaching
     matt = colour / FLOOR * (arriving.T @ light.energy + _surround(s.normal))
@@ -137,7 +137,7 @@ def _surround(n: Vector) -> Tensor:
 
 
 def _glint(light: Lamps, p: Vector, ray: Vector, metal: Tensor) -> Tensor:
-    """How much of each lamp [L,M] shows along a mirrored ray: on metal a sharp glint in a wide halo, on rubber a sheen."""
+    """How much of each lamp [L,M] a mirrored ray shows: on metal a sharp glint in a wide halo, on rubber a sheen."""
     to = tuple(light.position[:, i, None] - p[i] for i in range(3))
     off = dot(unit((to[0], to[1], to[2])), ray) - 1
     squared = to[0] ** 2 + to[1] ** 2 + to[2] ** 2

@@ -18,6 +18,9 @@ Vector = tuple[Tensor, Tensor, Tensor]
 
 CUBE, SPHERE, CYLINDER, CONE, SPL = range(len(SHAPES))
 
+ROUND = (SPHERE, SPL)
+"""Shapes whose shadow does not depend on how they are turned (the snitch's nearly)."""
+
 CUBE_HALF = 1.0
 CUBE_ROUNDING = 0.2
 CYLINDER_HALF = 0.73
@@ -110,6 +113,26 @@ def _march(kind: int, origin: Vector, direction: Vector, steps: int) -> Tensor:
     return torch.where((gap < 0.02) & (t < leave), t, torch.inf)
 
 
+def _descend(kind: int, origin: Vector, direction: Vector, steps: int) -> Tensor:
+    """Find the surface of a convex body by secants.
+
+    Along a ray the distance from a convex body is a convex function, so the secant through two points before the
+    surface meets zero before it too: never too far, and soon there, also where the ray only grazes the body.
+    """
+    enter, leave = _ball(origin, direction, BOUNDS[kind])
+    before = enter.clamp(min=0)
+    gap_before = DISTANCES[kind](along(origin, direction, before))
+    t = before + gap_before.clamp(min=1e-4) * torch.rsqrt(dot(direction, direction))
+    gap = DISTANCES[kind](along(origin, direction, t))
+    for _ in range(steps):
+        slope = (gap - gap_before) / (t - before)
+        # Where the distance no longer falls the ray misses; where it is all but zero it has arrived.
+        ahead = torch.where(slope < -1e-6, t - gap / slope, torch.inf)
+        before, gap_before, t = t, gap, torch.where(gap > 1e-4, ahead, t + 1e-4)
+        gap = DISTANCES[kind](along(origin, direction, t))
+    return torch.where((gap < 0.02) & (t < leave), t, torch.inf)
+
+
 def _sphere_entry(origin: Vector, direction: Vector) -> Tensor:
     enter, _ = _ball(origin, direction, 1.0)
     return torch.where(enter > 0, enter, torch.inf)
@@ -136,7 +159,9 @@ def entry(kind: int, origin: Vector, direction: Vector) -> Tensor:
         return _sphere_entry(origin, direction)
     if kind == CONE:
         return _cone_entry(origin, direction)
-    return _march(kind, origin, direction, 20 if kind == SPL else 9)
+    if kind == SPL:
+        return _march(kind, origin, direction, 32)
+    return _descend(kind, origin, direction, 5)
 
 
 def normal(kind: int, p: Vector) -> Vector:
