@@ -2,9 +2,11 @@
 
 The paper's autoencoder (appendix "Background Model"): a residual network brings the frame down to a code of the
 Gestalt's size, a GateL0RD with a skip follows its dynamics, a residual network brings it back up. What does not move is
-a learnable image, so that all of the code is left for what does. Trained with an L1 error, which is content to leave
-out the few pixels of passing objects, frame by frame with the project's eligibility traces. Stateless: cell state in,
-cell state out.
+a learnable image, so that all of the code is left for what does. Trained with an L1 error, frame by frame with the
+project's eligibility traces. Stateless: cell state in, cell state out.
+
+An L1 error alone learns the objects too, given one short video and time. So what is further from the still image than
+the scene's own movement usually takes a pixel is left out: of what the encoder sees, and of the error.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from loci import random
 from loci.errors import UserError
@@ -73,6 +76,8 @@ class MovingBackground(nn.Module):
         self.spread = nn.Linear(config.code, c * math.prod(grid))
         self.decoder = nn.Sequential(nn.Unflatten(1, (c, *grid)), Residual(c, c), *up)
         self.still = nn.Parameter(torch.zeros(3, *self.size))
+        self.tolerance: Tensor
+        self.register_buffer("tolerance", torch.ones(1, *self.size))
         nn.init.zeros_(self.spread.bias)
 
     def start(self, batch: int = 1) -> CellState:
@@ -83,17 +88,31 @@ class MovingBackground(nn.Module):
         """[B,3,H,W] of a frame -> [B,3,H,W] its background in [0, 1], and the new state."""
         check_frame(frame, self.size, state.hidden.shape[0], "frame")
         frame = as_frame(frame, self.still.dtype, self.still.device)
-        code = self.encoder(frame - torch.sigmoid(self.still)).flatten(1)
+        movement = torch.where(self.objects(frame), 0, frame - torch.sigmoid(self.still))
+        code = self.encoder(movement).flatten(1)
         change, state, _ = self.cell(code, state)
         logits = self.decoder(self.spread(code + self.alpha * change))
-        background = torch.sigmoid(self.still + logits)
-        return background, state._replace(hidden=state.hidden.detach())
+        return torch.sigmoid(self.still + logits), state._replace(hidden=state.hidden.detach())
 
-    def begin_from(self, image: Tensor) -> None:
-        """Let the part that does not move start as this image [3,H,W], uint8 or in [0, 1]."""
-        scene = as_frame(image[None], self.still.dtype, self.still.device)[0].clamp(0.02, 0.98)
+    def objects(self, frame: Tensor) -> Tensor:
+        """[B,3,H,W] in [0, 1] -> [B,1,H,W] bool: what the scene's own movement does not explain, and a pixel around."""
+        distance = (frame - torch.sigmoid(self.still.detach())).abs().amax(1, keepdim=True)
+        return F.max_pool2d((distance > self.tolerance).to(frame.dtype), 3, stride=1, padding=1) > 0
+
+    def begin_from(self, frames: Tensor) -> None:
+        """Start as the median of a video's frames, [T,3,H,W] uint8, and note how far pixels usually are from it."""
+        sample = as_frame(frames[:: -(-len(frames) // 200)], self.still.dtype, self.still.device)
+        scene = sample.median(0).values.clamp(0.02, 0.98)
+        usual = (sample - scene).abs().amax(1).median(0).values
         with torch.no_grad():
             self.still.copy_(torch.logit(scene))
+            self.tolerance.copy_(3 * usual[None] + 0.04)
+
+
+def scene_error(model: MovingBackground, shown: Tensor, background: Tensor) -> Tensor:
+    """The mean absolute error where the frame shows the scene and no object."""
+    frame = as_frame(shown, background.dtype, background.device)
+    return torch.where(model.objects(frame), 0, (background - frame).abs()).mean()
 
 
 def pretrain(
@@ -102,8 +121,8 @@ def pretrain(
     *,
     steps: int = 2000,
     batch: int = 8,
-    window: int = 16,
-    rate: float = 1e-3,
+    window: int = 8,
+    rate: float = 2e-3,
     seed: int = 0,
     told: Callable[[int, float], None] = lambda _step, _loss: None,
 ) -> None:
@@ -135,7 +154,7 @@ def pretrain(
             group["lr"] = rate * (0.55 + 0.45 * math.cos(math.pi * step / steps))
         shown = frames[begins + within].to(model.still.device)
         background, state = model.step(shown, state)
-        loss = (background - as_frame(shown, background.dtype, background.device)).abs().mean()
+        loss = scene_error(model, shown, background)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from loci.track.fit import Fit
     from loci.track.scene import Scene
     from loci.track.tracker import Clock, Tracked
-    from loci.track.video_in import Facts
+    from loci.track.video_in import Facts, Frame
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Tracking:
     """A video being tracked: its frames, and what they are tracked with."""
 
     frames: Iterator[Tracked]
+    coming: Iterator[Frame]
+    """The video's own frames; those that `frames` has not taken yet."""
     facts: Facts
     model: Loci
     fit: Fit
@@ -81,7 +83,7 @@ def open_tracking(
             scene, frames = scene_of(opened, fit, background, known, note)
         patience = None if forget is None else round(forget * opened.facts.rate)
         followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, clock=clock, **hooks)
-        yield Tracking(followed, opened.facts, model, fit, scene, clock, slots or model.config.slots)
+        yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots or model.config.slots)
 
 
 def network(weights: str | Path | Loci, device: str = "auto") -> Loci:

@@ -45,9 +45,8 @@ def learn(
         small = [fit.shrink(frame.pixels) for frame, _ in zip(opened, range(most), strict=False)]
     if len(small) < 2:
         raise UserError(f"{video!s} has only {len(small)} frame; a background that moves needs some")
-    still = mixture(small[:: -(-len(small) // 200)])
-    model.begin_from(tensor(still))
     frames = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2).contiguous()
+    model.begin_from(frames)
     pretrain(model, frames, steps=steps, seed=seed, told=told)
     return model.eval()
 
