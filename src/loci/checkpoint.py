@@ -154,7 +154,7 @@ def _why(error: Exception) -> str:
     """What the system said; safetensors puts the number into its text."""
     number = getattr(error, "errno", None)
     if number is None:
-        match = re.search(r"code: (\d+)", str(error))
+        match = re.search(r"os error (\d+)", str(error))
         number = int(match[1]) if match else None
     reasons = {errno.ENOSPC: "the disk is full", errno.EFBIG: "the file is larger than the limit on files here"}
     return reasons.get(number, os.strerror(number)) if number else str(error)

@@ -1,22 +1,19 @@
 """Everything that can be chosen, as frozen dataclasses that refuse what makes no sense.
 
-`to_dict` and `from_dict` are exact inverses; an error names the full path of the field and, for a misspelt name, the
-nearest one that exists.
+`to_dict` and `from_dict` (in `loci.plain`) are exact inverses.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import types
+import math
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from loci.errors import UserError
-
-C = TypeVar("C")
+from loci.plain import from_dict as from_dict
+from loci.plain import to_dict as to_dict
 
 Feature = Literal[
     "frame", "error", "own_mask", "other_masks", "background_mask", "own_colours", "own_position", "other_positions"
@@ -163,65 +160,6 @@ class ModelConfig:
         return self.gestalt + 4
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """A config as plain JSON values."""
-    return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return to_dict(value)
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value
-
-
-def from_dict(kind: type[C], values: Mapping[str, Any], path: str = "") -> C:
-    """A config from plain JSON values: every name known, every type right; names left out keep their defaults."""
-    if not isinstance(values, Mapping):
-        raise UserError(f"{path or 'config'} is {values!r}; expected a mapping with the fields of {kind.__name__}")
-    hints = typing.get_type_hints(kind)
-    names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for name in values:
-        if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-            hint = f"did you mean {_join(path, near[0])!r}?" if near else f"it may hold {', '.join(names)}."
-            raise UserError(f"no field {_join(path, str(name))!r} in the config; {hint}")
-    return kind(**{name: _typed(hints[name], value, _join(path, name)) for name, value in values.items()})
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _typed(hint: Any, value: Any, path: str) -> Any:
-    """The value as the type asks, or an error with its path."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if dataclasses.is_dataclass(hint):
-        return from_dict(typing.cast(type, hint), value, path)
-    if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in arguments:
-            return None
-        return _typed(next(a for a in arguments if a is not type(None)), value, path)
-    if origin is Literal:
-        if value not in arguments:
-            raise UserError(f"{path} is {value!r}; choose from {', '.join(map(repr, arguments))}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise UserError(f"{path} is {value!r}; expected a list")
-        if len(arguments) != 2 or arguments[1] is not Ellipsis:
-            if len(value) != len(arguments):
-                raise UserError(f"{path} has {len(value)} entries; expected {len(arguments)}")
-            return tuple(_typed(a, v, f"{path}.{i}") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
-        return tuple(_typed(arguments[0], item, f"{path}.{i}") for i, item in enumerate(value))
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise UserError(f"{path} is {value!r}, a {type(value).__name__}; expected {hint.__name__}")
-    return value
-
-
 @dataclass(frozen=True)
 class DataConfig:
     """What the network watches."""
@@ -265,7 +203,7 @@ class LossConfig:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             weight = getattr(self, item.name)
-            require(weight >= 0, f"loss.{item.name} is {weight}; it must be 0 or more")
+            require(0 <= weight < math.inf, f"loss.{item.name} is {weight}; it must be 0 or more")
 
 
 @dataclass(frozen=True)
@@ -291,8 +229,10 @@ class Stage:
             self.resolution in (None, "coarse", "fine"),
             f"train.stages: resolution is {self.resolution!r}; choose coarse or fine",
         )
-        require(self.rate > 0, f"train.stages: rate is {self.rate}; it must be positive")
-        require(self.supervision >= 0, f"train.stages: supervision is {self.supervision}; it must be 0 or more")
+        require(0 < self.rate < math.inf, f"train.stages: rate is {self.rate}; it must be positive")
+        require(
+            0 <= self.supervision < math.inf, f"train.stages: supervision is {self.supervision}; it must be 0 or more"
+        )
         require(self.warm_up >= 0, f"train.stages: warm_up is {self.warm_up}; it must be 0 or more")
         require(0 <= self.final <= 1, f"train.stages: final is {self.final}; it must be between 0 and 1")
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loci.checkpoint import FOLDER, Content, DamagedError, checkpoints, read, write
+from loci.checkpoint import FOLDER, Content, checkpoints, read, write
 from loci.config import Config
 from loci.errors import UserError
 from loci.model import Loci, State
@@ -85,8 +85,8 @@ def newest(run: Path) -> tuple[Path, Content]:
             content = read(path)
             nominal = replace(content.config.model, resolution=content.extra["resolution"])
             Place(**content.extra["place"])
-        except (DamagedError, KeyError, TypeError) as error:
-            log.warning("checkpoint passed over: %s", error)
+        except (UserError, KeyError, TypeError) as error:
+            log.warning("passing over a checkpoint: %s", error)
             continue
         return path, replace(content, config=replace(content.config, model=nominal))
     raise UserError(f"all {len(found)} checkpoints in {run / FOLDER} are damaged; {run} cannot be resumed")

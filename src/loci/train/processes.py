@@ -47,7 +47,7 @@ class Processes:
         """So that gradients are averaged over all processes."""
         if self.world == 1:
             return learner
-        return DistributedDataParallel(learner, broadcast_buffers=False, find_unused_parameters=True)
+        return DistributedDataParallel(learner, find_unused_parameters=True)
 
     def agree(self, wish: int) -> int:
         """The largest wish of all."""
