@@ -141,8 +141,8 @@ def score_rows(scores: CaterScores, seeds: Sequence[int]) -> tuple[Table, Table]
         values = means[name]
         deviation = values.std().item() if len(values) > 1 else None
         ours = (values.min().item(), values.mean().item(), deviation, values.max().item())
-        spread.append((label, *ours, *paper.CATER_STATISTICS[label]))
-    header = ("metric", *(f"{what}{who}" for who in ("", " (paper)") for what in ("min", "mean", "std", "max")))
+        spread += [(label, "paper", *paper.CATER_STATISTICS[label]), (label, "ours", *ours)]
+    header = ("metric", "whose", "min", "mean", "std", "max")
     return (
         Table("Each evaluation seed", ("seed", *NAMES.values()), rows),
         Table("Over the seeds", header, tuple(spread), f"Paper: {paper.CATER_SPREAD}; supervised."),

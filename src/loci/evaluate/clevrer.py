@@ -181,12 +181,12 @@ def _tables(means: Means, whole: dict[str, list[Tensor]], protocol: Protocol) ->
     for name in names:
         curve = means.mean(name)
         rows.append((name, *(curve[n - 1].item() for n in marks), curve.nanmean().item()))
-    header = ("measure", *(f"at +{n}" for n in marks), f"mean over 1…{protocol.steps}")
+    header = ("measure", *(f"+{n}" for n in marks), f"mean 1…{protocol.steps}")
     note = "The paper shows pictures without numbers." if protocol.name == PAPER.name else "Not in the paper."
     tables = [Table(f"{protocol.given} frames given, {protocol.steps} in closed loop", header, tuple(rows), note)]
     if whole["mIoU"]:
         scores = tuple((name, torch.cat(values).nanmean().item()) for name, values in whole.items())
-        tables.append(Table("Whole videos at once: a slot keeps its object or loses", ("measure", "value"), scores))
+        tables.append(Table("Masks over whole videos", ("measure", "value"), scores))
     return tuple(tables)
 
 

@@ -23,6 +23,11 @@ class Opened(NamedTuple):
     """Whether it was shown where CATER's snitch is while it learned."""
 
     @property
+    def short(self) -> str:
+        """Its name without the folders it is in."""
+        return Path(self.name).stem
+
+    @property
     def parameters(self) -> int:
         """How many numbers it has learned."""
         return sum(parameter.numel() for parameter in self.model.parameters())

@@ -116,7 +116,7 @@ def forecast_digits(job: Job) -> Report:
     if steps < 1:
         raise UserError(f"clips of {source.length} frames: {moving_mnist.GIVEN} are given, so more are needed")
     with job.progress("digits in closed loop", min(job.count, len(source))) as advance:
-        models = {job.network.name: job.network.model}
+        models = {job.network.short: job.network.model}
         return moving_mnist.evaluate(models, source, steps=steps, seed=job.seed, advance=advance, **job.options())
 
 
@@ -127,7 +127,7 @@ def localise(job: Job) -> Iterator[Report]:
         source = job.source()
         with job.progress("the snitch, five seeds", min(job.count, len(source))) as advance:
             found = cater.follow(network, source, scene=job.scene, advance=advance, **job.options())
-        name = "Loci supervised" if job.network.supervised else "Loci, head of unknown training"
+        name = "Loci supervised" if job.network.supervised else "Loci, untrained head?"
         report = cater.report("cater", found, job.network.parameters, cater.SEEDS, job.sees_last, name)
         shown = cater.pictures(network, source, scene=job.scene, device=job.device)
         yield dataclasses.replace(report, pictures={"snitch": shown})
