@@ -224,6 +224,9 @@ def cached(
     else:
         write_json(about, {"source": made_of, "made of": identity(source)[:2000]})
 
+    there = sum(_place(folder, number).exists() for number in range(total))
+    log.info("%s: %d of %d clips are there, %d to decode", folder, there, total, total - there)
+
     def make(number: int) -> str | None:
         try:
             if not _place(folder, number).exists():
