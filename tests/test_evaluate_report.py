@@ -52,6 +52,9 @@ def test_a_strip_has_a_place_for_every_picture():
         for c in range(3):
             assert (page[r * 7 : r * 7 + 5, c * 9 : c * 9 + 7] == 10 * (3 * r + c)).all()
     assert figures.strip(pictures, ["a", "b", "c"], ["first", "second"]).shape > page.shape
+    large = figures.strip(pictures, tall=12)
+    assert large.shape == (2 * 17, 3 * 23, 3)
+    assert (large[:15, 23:44] == 10).all()
 
 
 def test_masks_are_laid_over_in_their_slots_colours():

@@ -194,4 +194,4 @@ def pictures(
                 picture = figures.tinted(clip.frames[0, t + 1], output.masks[0])
                 row.append(figures.marked(picture, ring=locate(output)[0], cross=truth[t + 1]))
         rows.append(row)
-    return figures.strip(rows, [f"t={t}" for t in times])
+    return figures.strip(rows, [f"t={t}" for t in times], tall=figures.TALL)

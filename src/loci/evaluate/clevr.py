@@ -67,7 +67,7 @@ def evaluate(
         "Masks on still images", ("network", "mask avg (%)", "pixel avg (%)", "FG-ARI (%)"), tuple(rows), note
     )
     names = ("image", "slots", "truth", "prediction")
-    sheet = figures.strip([list(column) for column in zip(*pictures, strict=True)], names=names)
+    sheet = figures.strip([list(column) for column in zip(*pictures, strict=True)], names=names, tall=figures.TALL)
     return Report("clevr", facts, (table,), {"masks": sheet})
 
 

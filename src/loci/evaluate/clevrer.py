@@ -111,7 +111,7 @@ def evaluate(
         "compared at": "x".join(map(str, protocol.size or model.size)),
         "seed": seed,
     }
-    pictures = {"strip": figures.strip(rows, marks, names), "curves": _picture(means)}
+    pictures = {"strip": figures.strip(rows, marks, names, tall=figures.TALL), "curves": _picture(means)}
     curves = {name: means.mean(name).tolist() for name in means.total}
     return Report(protocol.name, facts, _tables(means, whole, protocol), pictures, curves)
 

@@ -20,6 +20,8 @@ from loci.evaluate.report import Pixels
 INKS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GAP = 2
 _LABEL = 14
+TALL = 120
+"""Pixels of height below which scenes with several objects are hard to make out."""
 
 
 def pixels(frame: Tensor) -> Pixels:
@@ -57,8 +59,15 @@ def marked(picture: Pixels, ring: Tensor, cross: Tensor) -> Pixels:
     return drawn
 
 
-def strip(rows: Sequence[Sequence[Pixels]], columns: Sequence[str] = (), names: Sequence[str] = ()) -> Pixels:
-    """Rows of pictures of one size on white, with a label over each column and a name beside each row."""
+def strip(
+    rows: Sequence[Sequence[Pixels]], columns: Sequence[str] = (), names: Sequence[str] = (), *, tall: int = 0
+) -> Pixels:
+    """Rows of pictures of one size on white, with a label over each column and a name beside each row.
+
+    Pictures of less than `tall` pixels' height are enlarged by a whole number.
+    """
+    times = max(1, -(-tall // rows[0][0].shape[0]))
+    rows = [[picture.repeat(times, 0).repeat(times, 1) for picture in row] for row in rows]
     height, width = rows[0][0].shape[:2]
     left = max((_text_width(name) for name in names), default=0) + (2 * _GAP if names else 0)
     top = _LABEL if columns else 0

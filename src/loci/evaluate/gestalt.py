@@ -254,7 +254,7 @@ def _walks(
     for directions in ((hue.direction,), (form.direction,), (hue.direction, form.direction)):
         frames, _ = paint(model, walk_codes(start, *directions), size)
         rows.append([_middle(figures.pixels(frame)) for frame in frames])
-    return figures.strip(rows, names=("colour axis", "shape axis", "both"))
+    return figures.strip(rows, names=("colour axis", "shape axis", "both"), tall=figures.TALL)
 
 
 def _middle(picture: Pixels) -> Pixels:

@@ -229,7 +229,7 @@ def decoder_pictures(
                 frames = (clip.frames[0, middle], output.frame[0], *painted)
                 rows.append([figures.pixels(frame) for frame in frames])
                 break
-    return figures.strip(rows, ("truth", "predicted", *PARTS))
+    return figures.strip(rows, ("truth", "predicted", *PARTS), tall=figures.TALL)
 
 
 @torch.inference_mode()

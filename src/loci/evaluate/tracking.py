@@ -83,7 +83,7 @@ def evaluate(
         watched += clip.batch
         score(scores, seen, clip, model.size)
     facts: dict[str, Entry] = {"clips": watched, "size": "x".join(map(str, model.size)), "seed": seed}
-    sheet = figures.strip(rows, [f"t={t}" for t in times])
+    sheet = figures.strip(rows, [f"t={t}" for t in times], tall=figures.TALL)
     return Report("tracking", facts, tables(scores), {"slots": sheet})
 
 
