@@ -98,7 +98,7 @@ class MovingMnist:
             return Clip(frames, background, index=index)
         whole = layers >= _INK
         visible = whole & self._on_top(layers)
-        share = visible.sum((-2, -1)) / whole.sum((-2, -1)).clamp_min(1)
+        share = _area(visible) / _area(whole).clamp_min(1)
         centre = corner + (extent[:, None] - 1) / 2
         edge = torch.tensor(self.size, device=device) - 1
         return Clip(
@@ -169,3 +169,7 @@ class MovingMnist:
             on_top[:, :, n] = free & (layers[:, :, n] == brightest)
             free &= ~on_top[:, :, n]
         return on_top
+
+
+def _area(masks: Tensor) -> Tensor:
+    return masks.sum((-2, -1), dtype=torch.int32)
