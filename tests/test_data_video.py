@@ -1,15 +1,20 @@
+import contextlib
+import json
+
 import av
 import cv2
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from loci.data.labels import read_labels
 from loci.data.mnist_npy import open_mnist
 from loci.data.picture import pixel_to_position, resampled, resized
 from loci.data.video import decode, image_files, open_images, open_videos, probe, time_stamps
 from loci.data.write import write_clips
-from loci.data.write_labels import LabelledFolder
+from loci.data.write_labels import LabelledFolder, labels
 from loci.data.write_moving_mnist import MovingMnistFolder
 from loci.data.write_video import write_video
 from loci.errors import UserError
@@ -194,6 +199,28 @@ def test_labels_written_beside_videos_are_read_back(tmp_path):
     assert (frames.float() - made.frames.float()).abs().mean() < 2
     with pytest.raises(UserError, match="the video has 32x32"):
         read_labels(tmp_path / "labels" / "00000.json", made.frames[0], world.names, (32, 32), 0)
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    """A clip, its words, and its labels as a file."""
+    world = MovingMnist(split="test", seed=5, size=(32, 32), length=3)
+    clip = world.clips([0])
+    return clip, world.names, json.dumps(labels(clip, world, ["x#0", "x#1", "x#2"])).encode()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_labels_are_read_or_refused(tmp_path, labelled, data):
+    clip, names, content = labelled
+    raw = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(raw)))
+    path = tmp_path / "x.json"
+    path.write_bytes(raw if data.draw(st.booleans()) else raw[:cut])
+    with contextlib.suppress(UserError):
+        assert read_labels(path, clip.frames[0], names, (32, 32), 0).visible.shape == clip.visible.shape
 
 
 def test_resized_frames_are_averaged_and_masks_sampled():
