@@ -6,7 +6,7 @@ The torch twins, which these must equal, are `advance_traces` and `collect` in `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,24 @@ try:
 except ImportError:  # there is none for CPUs; the twins do the work there
     triton = None
 
+
+class TracesLike(Protocol):
+    """`loci.model.gatelord.Traces`, which imports this module."""
+
+    @property
+    def weight(self) -> Tensor:
+        """[N,gates,H,I+H]."""
+        ...
+
+    @property
+    def bias(self) -> Tensor:
+        """[N,gates,H]."""
+        ...
+
+    def _replace(self, *, weight: Tensor, bias: Tensor) -> Self: ...
+
+
+T = TypeVar("T", bound=TracesLike)
 COLUMNS = 128
 """Numbers of one row that one program works on."""
 ENTRIES = 16
@@ -31,7 +49,17 @@ def available() -> bool:
 if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _advance_kernel(old, keep, local, inputs, new, gates, height, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def _advance_kernel(
+        old: Any,
+        keep: Any,
+        local: Any,
+        inputs: Any,
+        new: Any,
+        gates: Any,
+        height: Any,
+        width: Any,
+        BLOCK: tl.constexpr,
+    ) -> None:
         """new = keep · old + local · input, for one row of one gate of one trace."""
         row = tl.program_id(0).to(tl.int64)  # (n · gates + g) · H + j
         entry = row // (gates * height)
@@ -44,15 +72,25 @@ if triton is not None:
         tl.store(new + row * width + column, leak * before + slope * x, mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _collect_kernel(signal, traces, out, entries, gates, height, width, BLOCK: tl.constexpr, MANY: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def _collect_kernel(
+        signal: Any,
+        traces: Any,
+        out: Any,
+        gates: Any,
+        height: Any,
+        width: Any,
+        COUNT: tl.constexpr,
+        BLOCK: tl.constexpr,
+        MANY: tl.constexpr,
+    ) -> None:
         """out = sum over n of signal · trace, for one row of one gate; n in order, so the same in every run."""
         row = tl.program_id(0).to(tl.int64)  # g · H + j
         column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         inside = column < width
         total = tl.zeros((BLOCK,), tl.float32)
-        for first in range(0, entries, MANY):
+        for first in range(0, COUNT, MANY):
             entry = (first + tl.arange(0, MANY)).to(tl.int64)
-            there = entry < entries
+            there = entry < COUNT
             weight = tl.load(signal + entry * height + row % height, mask=there, other=0.0)
             place = traces + (entry[:, None] * gates * height + row) * width + column[None, :]
             trace = tl.load(place, mask=there[:, None] & inside[None, :], other=0.0)
@@ -82,11 +120,22 @@ def _collect(signal: Tensor, traces: Tensor) -> Tensor:
     out = traces.new_empty(gates, height, width)
     grid = (gates * height, triton.cdiv(width, COLUMNS))
     _launch(_collect_kernel)[grid](
-        signal, traces, out, entries, gates, height, width, BLOCK=COLUMNS, MANY=ENTRIES, num_warps=4
+        signal, traces, out, gates, height, width, COUNT=entries, BLOCK=COLUMNS, MANY=ENTRIES, num_warps=4
     )
     return out
 
 
 if triton is not None:
-    advance_weight = torch.library.triton_op("loci::advance_traces", _advance, mutates_args=())
-    collect_weight = torch.library.triton_op("loci::collect_traces", _collect, mutates_args=())
+    _advance_op = torch.library.triton_op("loci::advance_traces", _advance, mutates_args=())
+    _collect_op = torch.library.triton_op("loci::collect_traces", _collect, mutates_args=())
+
+
+def advance_traces(traces: T, keep: Tensor, local: Tensor, inputs: Tensor) -> T:
+    """The twin's job, in one pass over old and new traces."""
+    bias = torch.addcmul(local, keep[:, None, :], traces.bias)
+    return traces._replace(weight=_advance_op(traces.weight, keep, local, inputs), bias=bias)
+
+
+def collect(signal: Tensor, traces: TracesLike) -> tuple[Tensor, Tensor]:
+    """The twin's job, in one pass over the traces."""
+    return _collect_op(signal, traces.weight), (signal[:, None] * traces.bias).sum(0)

@@ -40,26 +40,20 @@ class CellState(NamedTuple):
     """None without e-prop, without gradients, and before the first step, when they are zero."""
 
 
-def advance_traces(traces: Traces | None, keep: Tensor, local: Tensor, inputs: Tensor, fused: bool = False) -> Traces:
+def advance_traces(traces: Traces | None, keep: Tensor, local: Tensor, inputs: Tensor) -> Traces:
     """e_t = keep · e_{t-1} + local · input; keep [N,H], local [N,gates,H], inputs [N,I+H]."""
     if traces is None:
         return Traces(local[..., None] * inputs[:, None, None, :], local)
     leak = keep[:, None, :]
-    bias = torch.addcmul(local, leak, traces.bias)
-    if fused:
-        return Traces(kernels.advance_weight(traces.weight, keep, local, inputs), bias)
     weight = leak[..., None] * traces.weight
-    return Traces(weight.addcmul_(local[..., None], inputs[:, None, None, :]), bias)
+    return Traces(weight.addcmul_(local[..., None], inputs[:, None, None, :]), torch.addcmul(local, leak, traces.bias))
 
 
-def collect(signal: Tensor, traces: Traces, fused: bool = False) -> tuple[Tensor, Tensor]:
+def collect(signal: Tensor, traces: Traces) -> tuple[Tensor, Tensor]:
     """dE/dw = sum over batch and slots of dE/dc · e; signal [N,H]."""
-    bias = (signal[:, None] * traces.bias).sum(0)
-    if fused:
-        return kernels.collect_weight(signal, traces.weight), bias
-    rows = signal.T.repeat(bias.shape[0], 1)[:, None]  # [gates·H,1,N]: a product for each row reads traces once
+    rows = signal.T.repeat(traces.bias.shape[1], 1)[:, None]  # [gates·H,1,N]: a product for each row reads traces once
     weight = rows @ traces.weight.flatten(1, 2).transpose(0, 1)
-    return weight.view(traces.weight.shape[1:]), bias
+    return weight.view(traces.weight.shape[1:]), (signal[:, None] * traces.bias).sum(0)
 
 
 def outer(signal: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +103,10 @@ class GateL0RDStep(torch.autograd.Function):
             gate_slope = torch.where(gate > 0, 1 - gate * gate, 0)
             local = torch.stack((gate_slope * (candidate - hidden), (1 - candidate * candidate) * gate), 1)
             old = None if trace_weight is None or trace_bias is None else Traces(trace_weight, trace_bias)
-            traces = advance_traces(old, 1 - gate, local, before, fused)
+            if fused and old is not None:
+                traces = kernels.advance_traces(old, 1 - gate, local, before)
+            else:
+                traces = advance_traces(old, 1 - gate, local, before)
         ctx.mark_non_differentiable(gate, *(traces or ()))
         ctx.sparsity = sparsity  # type: ignore[attr-defined]
         ctx.eprop = eprop  # type: ignore[attr-defined]
@@ -145,7 +142,8 @@ class GateL0RDStep(torch.autograd.Function):
         d_before = state_signal.flatten(1) @ state_weight.flatten(0, 1)
 
         if ctx.eprop:  # type: ignore[attr-defined]
-            d_weight, d_bias = collect(d_cell, Traces(*traces), ctx.fused)  # type: ignore[attr-defined]
+            gather = kernels.collect if ctx.fused else collect  # type: ignore[attr-defined]
+            d_weight, d_bias = gather(d_cell, Traces(*traces))
             d_weight[0] += penalty.T @ before
             d_bias[0] += penalty.sum(0)
         else:
