@@ -41,14 +41,14 @@ class Evaluate:
     """How many clips."""
     seed: int = 0
     """Of the network's randomness; CATER is done with five of them in any case."""
-    split: Literal["train", "val", "test"] = "test"
-    """Which clips."""
+    split: Literal["train", "val", "test"] | None = None
+    """Which clips; test unless given, but val of clevrer:FOLDER, whose test videos have no annotation."""
     world_seed: int = 0
     """Of a world: another seed, other clips."""
     length: int | None = None
     """Frames of a clip, where that can be chosen."""
     batch: int | None = None
-    """Clips side by side; as many as fit into half a gigabyte unless given."""
+    """Clips side by side; as many as fit into half a gigabyte (four on a GPU) unless given."""
     background: Path | None = None
     """A picture of the scene without objects, for sources that have none; worked out from the clips unless given."""
     see_last: bool = False
@@ -65,7 +65,7 @@ def main(words: list[str]) -> int:
     if asked.count < 1:
         raise UserError(f"--count {asked.count}: ask for 1 clip or more")
     from loci.evaluate.networks import open_network
-    from loci.evaluate.suite import Job, evaluate
+    from loci.evaluate.suite import Job, evaluate, usual_split
 
     device = chosen(asked.device)
     job = Job(
@@ -74,7 +74,7 @@ def main(words: list[str]) -> int:
         asked.count,
         console.progress,
         seed=asked.seed,
-        split=asked.split,
+        split=asked.split or usual_split(asked.on),
         world_seed=asked.world_seed,
         length=asked.length,
         batch=asked.batch,

@@ -120,9 +120,10 @@ def experiment(asked: Reproduce, out: Path) -> None:
     """Any other."""
     from loci.evaluate.networks import open_network
     from loci.evaluate.reproduce import EXPERIMENTS, Asked, shipped
-    from loci.evaluate.suite import Job
+    from loci.evaluate.suite import Job, usual_split
 
     plan, device = EXPERIMENTS[asked.name], chosen(asked.device)
+    source = asked.on or plan.source
     rival = asked.rival
     if asked.train:
         network = _trained(asked, plan, out)
@@ -131,9 +132,10 @@ def experiment(asked: Reproduce, out: Path) -> None:
         network = asked.network or shipped(plan.networks)
     job = Job(
         open_network(network, device),
-        asked.on or plan.source,
+        source,
         asked.count or plan.count,
         console.progress,
+        split=usual_split(source),
         seed=asked.seed,
         world_seed=asked.world_seed,
         length=asked.length,

@@ -81,7 +81,7 @@ def cater(
             noise = Noise(keys_of(clip, seed), *cell)
             said, error = follow_clip(model, clip, locate, seed, scene, noise.at)
             found.append(Found(said[None].cpu(), world, state, error[None].cpu()))
-            advance(1)
+            advance(clip.batch)
     values: dict[str, dict[Cell, float]] = {}
     for cell, found in parts.items():
         whole = joined(found)
@@ -117,7 +117,7 @@ def moving_mnist(
             frames = torch.stack([o.frame for o in lesioned(model, clip, seed, given, steps, *cell)], 1)[:, :, :1]
             mse, ssim = (measure(frames.clamp(0, 1), truth).mean(1).sum().item() for measure in _MEASURES)
             scores.append((mse, ssim))
-            advance(1)
+            advance(clip.batch)
     values = {
         name: {cell: sum(score[n] for score in scores) / seen for cell, scores in sums.items()}
         for n, name in enumerate(("MSE", "SSIM"))

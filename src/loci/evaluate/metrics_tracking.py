@@ -70,13 +70,22 @@ class Clear:
                      self.switches + other.switches, self.similarity + other.similarity)  # fmt: skip
 
 
+def _checked(frame: Sighting) -> Matrix:
+    """The similarity [g,p] of a frame in which nobody is seen twice."""
+    for name, ids in (("true", frame.truth), ("predicted", frame.predicted)):
+        if len(set(ids)) != len(ids):
+            twice = next(i for i in ids if list(ids).count(i) > 1)
+            raise ValueError(f"{name} identity {twice} is in one frame twice; identities are unique within a frame")
+    return np.asarray(frame.similarity, dtype=np.float64).reshape(len(frame.truth), len(frame.predicted))
+
+
 def clear(video: Iterable[Sighting], threshold: float = 0.5) -> Clear:
     """Count what CLEAR MOT counts (Bernardin and Stiefelhagen 2008)."""
     total = Clear()
     last_known: dict[int, int] = {}  # true identity -> the prediction it was last paired with, however long ago
     before: dict[int, int] = {}  # the pairs of the last frame where anything could be paired, as TrackEval has it
     for frame in video:
-        similarity = np.asarray(frame.similarity, dtype=np.float64).reshape(len(frame.truth), len(frame.predicted))
+        similarity = _checked(frame)
         held = np.array([[before.get(g) == p for p in frame.predicted] for g in frame.truth], dtype=bool)
         valid = similarity >= threshold - _SLACK
         # A pair held from the frame before outweighs any number of new ones; invalid ones weigh nothing.
@@ -139,7 +148,7 @@ def _number(video: Iterable[Sighting]) -> _Numbered:
     for frame in video:
         g = np.array([true_ids.setdefault(i, len(true_ids)) for i in frame.truth], dtype=np.int64)
         p = np.array([predicted_ids.setdefault(i, len(predicted_ids)) for i in frame.predicted], dtype=np.int64)
-        frames.append((g, p, np.asarray(frame.similarity, dtype=np.float64).reshape(len(g), len(p))))
+        frames.append((g, p, _checked(frame)))
     counts = [
         np.bincount(np.concatenate([f[side] for f in frames] or [np.zeros(0, np.int64)]), minlength=len(ids))
         for side, ids in enumerate((true_ids, predicted_ids))

@@ -80,11 +80,6 @@ class PhyState(NamedTuple):
     frame: Tensor
     """[B,3,H,W], the next frame as predicted."""
 
-    def detach(self) -> PhyState:
-        """Cut the graph."""
-        hidden, cells = (tuple(value.detach() for value in values) for values in (self.hidden, self.cells))
-        return PhyState(self.physical.detach(), hidden, cells, self.frame.detach())
-
 
 class PhyOutput(NamedTuple):
     """What a step says; `observe` and `imagine` have time in dimension 1."""
@@ -166,9 +161,13 @@ class PhyDNet(nn.Module):
         return state
 
     def step(self, frame: Tensor, state: PhyState) -> tuple[PhyState, PhyOutput]:
-        """See a frame [B,3,H,W] and predict the next."""
+        """See a frame [B,3,H,W], float in [0, 1] or uint8, and predict the next."""
         check_frame(frame, self.size, state.physical.shape[0], "frame")
-        x = as_frame(frame, self.paint.weight.dtype, self.paint.weight.device)[:, :1]
+        return self.flow(as_frame(frame, self.paint.weight.dtype, self.paint.weight.device), state)
+
+    def flow(self, frame: Tensor, state: PhyState) -> tuple[PhyState, PhyOutput]:
+        """The same of floats that are known to be good."""
+        x = frame[:, :1]
         for layer in self.down:
             x = layer(x)
         physical = self.physics(self.to_physical(x), state.physical)
@@ -185,19 +184,19 @@ class PhyDNet(nn.Module):
 
     def observe(self, frames: Tensor, state: PhyState) -> tuple[PhyState, PhyOutput]:
         """A step for every frame of [B,T,3,H,W]."""
-        predicted = []
+        outputs = []
         for frame in frames.unbind(1):
             state, output = self.step(frame, state)
-            predicted.append(output.frame)
-        return state, PhyOutput(torch.stack(predicted, 1))
+            outputs.append(output.frame)
+        return state, PhyOutput(torch.stack(outputs, 1))
 
     def imagine(self, state: PhyState, steps: int) -> tuple[PhyState, PhyOutput]:
         """Run on in closed loop: every prediction is the next frame seen."""
-        predicted = []
+        outputs = []
         for _ in range(steps):
-            state, output = self.step(state.frame, state)
-            predicted.append(output.frame)
-        return state, PhyOutput(torch.stack(predicted, 1))
+            state, output = self.flow(state.frame, state)
+            outputs.append(output.frame)
+        return state, PhyOutput(torch.stack(outputs, 1))
 
 
 def _conv(inputs: int, outputs: int, groups: int, stride: int) -> nn.Sequential:

@@ -73,7 +73,7 @@ def sequence_loss(model: PhyDNet, frames: Tensor, given: int, taught: list[bool]
     losses = []
     for t in range(frames.shape[1] - 1):
         sees_truth = t < given or taught[t - given]
-        state, output = model.step(frames[:, t] if sees_truth else state.frame, state)
+        state, output = model.flow(frames[:, t] if sees_truth else state.frame, state)
         losses.append(image_loss(output.frame, frames[:, t + 1]))
     return torch.stack(losses).sum() + model.physics.moment_loss()
 

@@ -146,8 +146,7 @@ def lesion(asked: Asked) -> Iterator[Report]:
     network, cells = job.network.loci(), len(lesions.cells(lesions.LEVELS))
     if job.kind == "moving_mnist":
         source = job.source(20)
-        batches = -(-min(job.count, len(source)) // (job.batch or 64))
-        with job.progress("lesions", cells * batches) as advance:
+        with job.progress("lesions", cells * min(job.count, len(source))) as advance:
             report = lesions.moving_mnist(network, source, seed=job.seed, advance=advance, **job.options())
         shown = lesions.imagined_pictures(network, source, seed=job.seed, device=job.device)
     else:

@@ -19,6 +19,7 @@ from loci.evaluate import cater, clevr, clevrer, containment, moving_mnist, trac
 from loci.evaluate.networks import Opened
 from loci.evaluate.report import Report
 from loci.evaluate.watch import find_background
+from loci.model import Loci
 
 Progress = Callable[[str, int], AbstractContextManager[Any]]
 """Shows how far a piece of work is: a name and a number of steps to something that is told of each."""
@@ -65,9 +66,9 @@ class Job:
     @cached_property
     def scene(self) -> Tensor | None:
         """The background where clips bring none: the picture that was named, or the paper's mixture over the source."""
-        if self.background is None:
-            return find_background(self.source())
-        return read_scene(self.background, self.network.model.size)
+        if self.background is not None:
+            return read_scene(self.background, self.network.model.size)
+        return None if self.is_world else find_background(self.source())
 
     def options(self) -> dict[str, Any]:
         """What every experiment is told."""
@@ -77,6 +78,11 @@ class Job:
         """A report that says what it is of."""
         facts = {"network": self.network.name, "source": self.spec, "split": self.split, **report.facts}
         return dataclasses.replace(report, facts=facts)
+
+
+def usual_split(spec: str) -> Split:
+    """Where a source is scored unless told otherwise: CLEVRER's own test videos have no annotation."""
+    return "val" if spec.startswith("clevrer:") else "test"
 
 
 def read_scene(path: Path, size: tuple[int, int]) -> Tensor:
@@ -92,7 +98,7 @@ def evaluate(job: Job) -> Iterator[Report]:
     """One report after the other; each as soon as it is there."""
     if job.kind in ("moving_mnist", "mnist"):
         yield job.stamped(forecast_digits(job))
-        if isinstance(job.network.model, torch.nn.Module) and job.kind == "moving_mnist" and _has_slots(job):
+        if isinstance(job.network.model, Loci) and job.is_world:
             yield job.stamped(follow(job, _TRACKED))
         return
     if job.kind == "clevr":
@@ -103,10 +109,6 @@ def evaluate(job: Job) -> Iterator[Report]:
     if job.kind == "clevrer":
         yield from (job.stamped(imagine(job, protocol)) for protocol in (clevrer.PAPER, clevrer.LATER))
     yield job.stamped(follow(job))
-
-
-def _has_slots(job: Job) -> bool:
-    return hasattr(job.network.model, "decoder")
 
 
 def forecast_digits(job: Job) -> Report:

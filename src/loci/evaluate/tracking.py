@@ -43,7 +43,7 @@ class Scores:
 
     def add(self, name: str, values: Tensor) -> None:
         """Measures of any shape, NaN where there was nothing to measure."""
-        self.frame.setdefault(name, []).append(values.double().flatten().cpu())
+        self.frame.setdefault(name, []).append(values.double().flatten())
 
     def mean(self, name: str) -> float:
         """Over all that were measured."""

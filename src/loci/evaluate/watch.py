@@ -15,7 +15,7 @@ from loci.data.source import Source
 from loci.errors import UserError
 from loci.model import Code, Loci, State, StepOutput
 
-MEMORY = 2**29
+MEMORY = {"cpu": 2**29, "cuda": 2**32}
 """Bytes of clips held at once, unless a batch size is asked for."""
 _OBJECTS = 10  # masks reckoned with when clips come with labels
 _MOST = 64
@@ -70,7 +70,7 @@ def clips_in_batches(
         raise UserError("this source has no clips in this split: choose another split, or check the folder")
     height, width = source.size
     weight = source.length * height * width * (3 + 2 * _OBJECTS * labels)
-    size = batch or max(1, min(_MOST, MEMORY // weight))
+    size = batch or max(1, min(_MOST, MEMORY.get(torch.device(device).type, 2**29) // weight))
     for first in range(0, count, size):
         clip = source.clips(range(first, min(first + size, count)), labels=labels, device=device)
         yield clip
