@@ -41,6 +41,10 @@ class Rendering(NamedTuple):
     whole: Tensor | None
 
 
+FOOTPRINT = 1.4
+"""The width in pixels of what a pixel sees: like the filter CATER was rendered with, a little more than its square."""
+
+
 def pattern(size: tuple[int, int], device: torch.device | str) -> Tensor:
     """Where the samples of a pixel lie, from its centre outwards [S,2]: one in each row and column of a fine grid.
 
@@ -50,7 +54,7 @@ def pattern(size: tuple[int, int], device: torch.device | str) -> Tensor:
     count = len(order)
     grid = torch.tensor([((row + 0.5) / count - 0.5, (column + 0.5) / count - 0.5)
                          for row, column in enumerate(order)])  # fmt: skip
-    return grid[grid.square().sum(1).sort(stable=True).indices].to(device)
+    return (FOOTPRINT * grid[grid.square().sum(1).sort(stable=True).indices]).to(device)
 
 
 def render(scene: Scene, size: tuple[int, int], *, camera: Camera = CATER_CAMERA, labels: bool = True) -> Rendering:

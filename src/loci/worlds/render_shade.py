@@ -21,6 +21,8 @@ CONTACT = 0.25
 BOUNCE = 1.0
 RUBBER_GLOSS, RUBBER_SHINE = 0.004, 3.0
 METAL_DIFFUSE, METAL_MIRROR = 0.02, 0.84
+RINGS_DIFFUSE, RINGS_MIRROR = 0.3, 0.32
+"""The snitch's rings mirror one another over and over: we stand that in by matt gold."""
 METAL_GLOSS, METAL_SHINE = 0.15, 450.0
 METAL_GLOW, METAL_HALO = 0.49, 15.0
 ROUGH = 0.12
@@ -122,12 +124,14 @@ def shade(bodies: Bodies, eye: Eye, light: Lamps, floor: Floor, free: Tensor, op
     metal = bodies.metal[s.which]
     glint = _glint(light, s.point, bounce, metal) * reaching
     gloss = torch.where(metal[:, None], colour, 1.0) * (glint.T @ light.energy)
-    result = torch.where(metal[:, None], METAL_DIFFUSE, 1.0) * matt + gloss
+    rings = bodies.kind[s.which] == SPL
+    result = torch.where(metal, torch.where(rings, RINGS_DIFFUSE, METAL_DIFFUSE), 1.0)[:, None] * matt + gloss
     shiny = torch.nonzero(metal)[:, 0]
     ray = (bounce[0][shiny], bounce[1][shiny], bounce[2][shiny])
     start = (s.point[0][shiny], s.point[1][shiny], s.point[2][shiny])
     around = _around(bodies, eye, light, floor, free, open_, start, ray, s.frame[shiny], s.which[shiny])
-    return result.index_add(0, shiny, METAL_MIRROR * colour[shiny] * around)
+    strength = torch.where(rings[shiny], RINGS_MIRROR, METAL_MIRROR)[:, None]
+    return result.index_add(0, shiny, strength * colour[shiny] * around)
 
 
 def _surround(n: Vector) -> Tensor:

@@ -23,14 +23,14 @@ ROUND = (SPHERE, SPL)
 
 CUBE_HALF = 1.0
 CUBE_ROUNDING = 0.2
-CYLINDER_HALF = 0.73
+CYLINDER_HALF = 0.655
 CYLINDER_RADIUS = 1.0
-CYLINDER_ROUNDING = 0.18
+CYLINDER_ROUNDING = 0.06
 CONE_SIDES = 32
-RING = 0.8625
-TUBE = 0.2587
+RING = 0.87
+TUBE = 0.28
 
-BOUNDS = (1.59, 1.0, 1.17, math.sqrt(2.0), RING + TUBE)
+BOUNDS = (1.59, 1.0, 1.18, math.sqrt(2.0), RING + TUBE)
 """For each shape, the radius around its origin that holds it."""
 
 
@@ -102,14 +102,14 @@ def _ball(origin: Vector, direction: Vector, radius: float) -> tuple[Tensor, Ten
 
 
 def _march(kind: int, origin: Vector, direction: Vector, steps: int) -> Tensor:
-    """Walk from the bounding ball to the surface, each time by the distance to it."""
+    """Walk from the bounding ball to the surface, each time by the distance to it; grazed edges are passed quickly."""
     enter, leave = _ball(origin, direction, BOUNDS[kind])
     speed = torch.rsqrt(dot(direction, direction))
     t = enter.clamp(min=0)
     gap = t
     for _ in range(steps):
         gap = DISTANCES[kind](along(origin, direction, t))
-        t = t + gap * speed
+        t = t + torch.where(gap < 0.02, 0.0, gap.clamp(min=0.03)) * speed
     return torch.where((gap < 0.02) & (t < leave), t, torch.inf)
 
 
