@@ -224,6 +224,12 @@ def test_clear_keeps_a_pair_that_still_holds_though_another_is_more_alike():
     assert clear(video).similarity == pytest.approx(0.9 + 0.6)
 
 
+@pytest.mark.parametrize("score", [clear, identity, hota])
+def test_an_identity_seen_twice_in_a_frame_is_refused(score):
+    with pytest.raises(ValueError, match="predicted identity 7 is in one frame twice"):
+        score([Sighting([1], [7, 7], np.ones((1, 2)))])
+
+
 def test_videos_add_up():
     """Identities of different videos have nothing to do with each other, so scores are of summed counts."""
     rng = np.random.default_rng(4)
