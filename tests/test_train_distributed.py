@@ -71,12 +71,12 @@ def test_torchrun_and_a_process_that_dies(tmp_path):
         "-m loci train smoke --model.gestalt 8 --model.bootstrap 1 --data.batch 2 --data.length 4 --train.log-every 1"
     )
     more = ["--train.updates", "100000", "--train.evaluate-every", "0", "--train.picture-every", "0", "--out", str(out)]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [*command, *words.split(), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
-    training.wait_for(lambda: training.updates_logged(out) > 2 or process.poll() is not None, 150)
+    training.wait_for(lambda: training.updates_logged(out) > 2 or process.poll() is not None, 200)
     assert process.poll() is None, process.communicate()[1]
     workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
     assert len(workers) == 2

@@ -175,7 +175,8 @@ class DataConfig:
     clips: int | None = None
     """Train on the first so many clips only, again and again; all of them by default."""
     background: str | None = None
-    """A picture of the scene without objects, where the source has none or a better one is known."""
+    """A picture of the scene without objects; "learned" for one that moves, learned before the training begins.
+    Otherwise what the source says, or for footage a mixture of Gaussians."""
     options: tuple[str, ...] = ()
     """More of the source's own options, as name=value."""
 
@@ -265,6 +266,8 @@ class TrainConfig:
     """cpu, cuda, cuda:1, ...; auto takes a GPU where there is one."""
     precision: Literal["float32", "float64"] = "float32"
     """Of all numbers."""
+    background_updates: int = 2_000
+    """Updates that a learned background gets."""
     log_every: int = 100
     """Updates between two lines of metrics."""
     picture_every: int = 2_000
@@ -289,7 +292,7 @@ class TrainConfig:
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
         for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):
             require(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; it must be 0 or more")
-        for name in ("window", "patience", "log_every", "evaluate_clips", "save_every", "keep"):
+        for name in ("window", "patience", "log_every", "evaluate_clips", "save_every", "keep", "background_updates"):
             require(getattr(self, name) >= 1, f"train.{name} is {getattr(self, name)}; it must be 1 or more")
 
     @property

@@ -15,6 +15,7 @@ from loci.config import Config, DataConfig, LossConfig, ModelConfig, TrainConfig
 from loci.errors import UserError
 
 if TYPE_CHECKING:
+    from loci.checkpoint import Content
     from loci.train.run import Outcome
 
 EXAMPLES = """
@@ -47,23 +48,29 @@ def main(words: list[str]) -> int:
     if words[:1] == ["phydnet"]:  # the paper's rival, with a loop of its own
         return train_phydnet.main(words[1:])
     preset, resumed, words = _what(words)
-    start = Config() if preset is None else presets.PRESETS[preset]()
+    start, found = Config() if preset is None else presets.PRESETS[preset](), None
     if resumed is not None:
         from loci.train.checkpoint import newest
 
-        start = newest(resumed)[1].config
+        found = newest(resumed)
+        start = found[1].config
     default = Options(model=start.model, data=start.data, loss=start.loss, train=start.train)
     options = console.parse(Options, words, "train PRESET", EXAMPLES + _presets(), default)
     if preset is None and resumed is None:
         raise UserError(f"say what to train: one of {', '.join(presets.PRESETS)}, or --resume RUN")
     config = Config(options.model, options.data, options.loss, options.train)
+    if resumed is None and config.data.source in ("video", "images"):
+        from loci.train.footage import fit
+
+        asked = {name for word in words for name in ("height", "width", "slots") if word.startswith(f"--model.{name}")}
+        config = fit(config, size=not asked & {"height", "width"}, slots="slots" not in asked)
     if options.dry_run:
         return _rehearse(config)
     if resumed is None and options.out is None:
         raise UserError(f"say where the run shall be kept: loci train {preset} --out RUN")
     if resumed is not None and options.out not in (None, resumed):
         raise UserError(f"--resume {resumed} goes on in its own folder: leave out --out {options.out}")
-    return _train(config, options.out, resumed)
+    return _train(config, resumed or options.out, found)
 
 
 def _what(words: list[str]) -> tuple[str | None, Path | None, list[str]]:
@@ -90,17 +97,19 @@ def _presets() -> str:
     return "\nPresets:\n" + "\n".join(rows)
 
 
-def _train(config: Config, out: Path | None, resumed: Path | None) -> int:
+def _train(config: Config, out: Path | None, found: tuple[Path, Content] | None) -> int:
     from loci.commands.train_display import Display
+    from loci.train.processes import LostError
     from loci.train.run import begin, resume
 
+    assert out is not None
     quiet = os.environ.get("RANK", "0") != "0"
-    with Display(config.train.total, quiet=quiet) as display:
-        if resumed is not None:
-            outcome = resume(resumed, config, display)
-        else:
-            assert out is not None
-            outcome = begin(config, out, display)
+    try:
+        with Display(config.train.total, quiet=quiet) as display:
+            outcome = begin(config, out, display) if found is None else resume(out, config, display, found)
+    except LostError as error:
+        console.warn(str(error))
+        return 1
     if not quiet:
         _conclude(outcome)
     return {"interrupted": 130, "not finite": 1}.get(outcome.reason, 0)

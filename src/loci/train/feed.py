@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,11 +17,14 @@ from loci.config import Config, DataConfig
 from loci.data.clip import Clip
 from loci.data.source import Source, Split
 from loci.errors import UserError
-from loci.worlds.open import WORLDS, open_world
+from loci.train.scene import Scene, still_scene
+from loci.worlds.open import WORLDS
 
 ENDLESS = 2**31
 LARGEST = 2**28
 """Pixels (over objects and frames) that labelled clips may have at once; more are made in portions."""
+KEPT = 2**28
+"""Bytes of held-out frames that are kept between two evaluations."""
 
 
 class Batch(NamedTuple):
@@ -36,12 +40,11 @@ class Batch(NamedTuple):
 
 def open_data(config: Config, split: Split, size: tuple[int, int]) -> Source:
     """The source that the config names, with frames of this size."""
-    data = config.data
-    if data.source in WORLDS and data.path is None:
-        options = {"split": split, "seed": config.train.seed, "size": size, "length": data.length}
-        return open_world(data.source, **(options | _options(data.options)))
-    from loci.data.open import open_source
+    from loci.data.open import READERS, open_source
 
+    data = config.data
+    if data.source in READERS and data.source not in WORLDS and data.path is None:
+        raise UserError(f"data.source {data.source} needs a file or a folder: --data.path PATH")
     spec = data.source if data.path is None else f"{data.source}:{data.path}"
     return open_source(
         spec, split=split, seed=config.train.seed, size=size, length=data.length, **_options(data.options)
@@ -64,7 +67,16 @@ class Feed:
     """The batches of a run, numbered by sequence; the next one is made while the network learns from this one."""
 
     def __init__(
-        self, source: Source, data: DataConfig, *, seed: int, entries: range, device: torch.device, snitch: bool
+        self,
+        source: Source,
+        data: DataConfig,
+        *,
+        seed: int,
+        entries: range,
+        device: torch.device,
+        snitch: bool,
+        scene: Scene | None = None,
+        out: Path | None = None,
     ) -> None:
         self.source = source
         self.batch = data.batch
@@ -75,7 +87,9 @@ class Feed:
         self.entries = entries
         self.device = device
         self.snitch = snitch
-        self.scene = None if data.background is None else picture(data.background, source.size)
+        self.scene = scene
+        self.out = out
+        self.kept: dict[tuple[int, ...], Batch] = {}
         self.waited = 0.0
         self.worker = ThreadPoolExecutor(1, "feed")
         self.ahead: dict[int, Future[Batch]] = {}
@@ -129,15 +143,21 @@ class Feed:
         where = torch.cat([part.snitch for part in parts if part.snitch is not None])
         return Batch(torch.cat([p.frames for p in parts]), torch.cat([p.background for p in parts]), where)
 
+    def again(self, indices: Sequence[int]) -> Batch:
+        """These clips, kept from the last time if they are not too large."""
+        key = tuple(indices)
+        if key in self.kept:
+            return self.kept[key]
+        batch = self.read(indices)
+        if batch.frames.nbytes + sum(other.frames.nbytes for other in self.kept.values()) <= KEPT:
+            self.kept[key] = batch
+        return batch
+
     def _batch(self, clip: Clip) -> Batch:
-        background = clip.background
-        if self.scene is not None:
-            background = self.scene.to(clip.frames.device)[None, None].expand(clip.batch, -1, -1, -1, -1).contiguous()
-        if background is None:
-            raise UserError(
-                "this source does not say what its scene looks like without objects: "
-                "make a picture with `loci background` and name it by --data.background"
-            )
+        if self.scene is None and clip.background is None:
+            self.scene = still_scene(self.source, self.count, self.out)
+        background = clip.background if self.scene is None else self.scene.background(clip.frames)
+        assert background is not None
         snitch = snitch_position(clip, self.source) if self.snitch else None
         return Batch(clip.frames, background, snitch)
 
@@ -149,13 +169,3 @@ def snitch_position(clip: Clip, source: Source) -> Tensor:
         raise UserError("supervision needs labels with CATER's snitch, and this source has none: set it to 0")
     is_snitch = (shapes == names.index("spl")).to(clip.position.dtype)
     return (clip.position * is_snitch[:, None, :, None]).sum(2)
-
-
-def picture(path: str, size: tuple[int, int]) -> Tensor:
-    """A picture file as [3,H,W] uint8."""
-    from pathlib import Path
-
-    from loci.data.picture import resized
-    from loci.data.video import read_image
-
-    return torch.from_numpy(resized(read_image(Path(path)), size)).permute(2, 0, 1).contiguous()

@@ -24,6 +24,7 @@ from loci.train.optimise import Optimisers
 from loci.train.picture import training_picture
 from loci.train.processes import Processes
 from loci.train.record import Record
+from loci.train.scene import named_scene
 from loci.train.schedule import Schedule
 from loci.train.signals import Signals
 from loci.train.step import STATISTICS, Learner, Lesson, train_step
@@ -50,10 +51,11 @@ class Tell(Protocol):
 class Trainer:
     """A run: what it has (network, optimisers, data) and where it is (`place`, `state`)."""
 
-    def __init__(self, config: Config, processes: Processes) -> None:
+    def __init__(self, config: Config, processes: Processes, out: Path | None = None) -> None:
         train = config.train
         self.config = config
         self.processes = processes
+        self.out = out
         self.schedule = Schedule(config)
         self.entries = processes.entries(config.data.batch)
         self.place = Place()
@@ -67,8 +69,7 @@ class Trainer:
             self.model = self._ready(Loci(self._model_config(0)))
         self.optimisers = Optimisers(self.model)
         self.learner = processes.wrap(Learner(self.model))
-        self.feed = self._open("train")
-        self.held_out = self._open("val") if train.evaluate_every or train.picture_every else None
+        self.feed, self.held_out = self._feeds()
         self.measured: tuple[float, int, float] | None = None
 
     def _model_config(self, stage: int) -> ModelConfig:
@@ -80,16 +81,21 @@ class Trainer:
                 layer.cell.sparsity *= self.processes.world  # a sum over the batch, where processes take the mean
         return model.to(self.processes.device, DTYPES[self.config.train.precision]).train()
 
-    def _open(self, split: Literal["train", "val"]) -> Feed:
-        data, training = self.config.data, split == "train"
-        return Feed(
-            open_data(self.config, split, self.model.size),
-            data if training else replace(data, clips=None),
-            seed=self.config.train.seed,
-            entries=self.entries,
-            device=self.processes.device,
-            snitch=training and any(stage.supervision > 0 for stage in self.config.train.stages),
+    def _feeds(self) -> tuple[Feed, Feed | None]:
+        """To learn from, and to be tested on."""
+        config, device, seed = self.config, self.processes.device, self.config.train.seed
+        source = open_data(config, "train", self.model.size)
+        scene = named_scene(config, source, self.out, device)
+        out = self.out if self.processes.first else None
+        taught = any(stage.supervision > 0 for stage in config.train.stages)
+        feed = Feed(
+            source, config.data, seed=seed, entries=self.entries, device=device, snitch=taught, scene=scene, out=out
         )
+        if not (config.train.evaluate_every or config.train.picture_every):
+            return feed, None
+        source, data = open_data(config, "val", self.model.size), replace(config.data, clips=None)
+        held_out = Feed(source, data, seed=seed, entries=self.entries, device=device, snitch=False, scene=scene)
+        return feed, held_out
 
     def restore(self, content: Content) -> None:
         """Go on where a checkpoint was made."""
@@ -103,21 +109,19 @@ class Trainer:
             template = self.model.start(len(self.entries))
             self.state = restore_state(template, content.tensors, self.entries, content.extra["fresh"])
 
-    def enter(self, stage: int) -> None:
-        """Take up a stage: where its frames are of another size, a new network with the same parameters."""
+    def enter(self, stage: int) -> bool:
+        """Take up a stage: where its frames are of another size (True), a new network with the same parameters."""
         config = self._model_config(stage)
         if config == self.model.config:
-            return
+            return False
         old = self.model
         self.model = self._ready(Loci(config))
         self.model.load_state_dict(old.state_dict(keep_vars=True), assign=True)
         self.learner = self.processes.wrap(Learner(self.model))
-        self.feed.close()
-        self.feed = self._open("train")
-        if self.held_out is not None:
-            self.held_out.close()
-            self.held_out = self._open("val")
+        self.close()
+        self.feed, self.held_out = self._feeds()
         log.info("stage %d: %s frames of %dx%d", stage + 1, config.resolution, *self.model.size)
+        return True
 
     def updates(self) -> list[list[int]]:
         """The frames of each update of a sequence; -1 is a bootstrap step on the first one."""
@@ -132,7 +136,8 @@ class Trainer:
         while True:
             if self.place.cursor == 0:
                 self.place.stage = self.schedule.stage_number(self.place.update)
-                self.enter(self.place.stage)
+                if self.enter(self.place.stage):
+                    self.place.best = None  # errors at another size are other errors
             batch = self.feed.get(self.place.sequence)
             for cursor in range(self.place.cursor, len(plan)):
                 self.learn(batch, plan[cursor])
@@ -238,15 +243,16 @@ class Trainer:
         self.metrics |= {f"held_out/{name}": value for name, value in values.items()}
         if record is not None:
             record.write(self.place.update, values, "held_out")
+        whole = self.place.update > self.config.train.foreground  # before, frames come out without their background
         if self.place.best is None or values["l2_object"] < self.place.best:
-            self.place.best = values["l2_object"]
+            self.place.best = values["l2_object"] if whole else None
             if self.processes.first:
                 run = replace(self.config, model=self.model.config)
                 save(out / BEST, self.model, step=self.place.update, extra={"held_out": values}, run=run)
 
     def _picture(self, record: Record | None) -> None:
         if self.held_out is not None and record is not None:
-            image = training_picture(self.model, self.held_out.read([0]), self.config.train.seed)
+            image = training_picture(self.model, self.held_out.again([0]), self.config.train.seed)
             record.picture(self.place.update, image)
 
     def save(self, out: Path) -> None:

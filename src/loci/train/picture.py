@@ -15,6 +15,8 @@ from loci.train.validate import watch
 
 COLUMNS = 8
 GAP = 2
+SMALL = 96
+"""Frames lower than this are shown larger."""
 
 
 def palette(slots: int, like: Tensor) -> Tensor:
@@ -46,7 +48,10 @@ def training_picture(model: Loci, batch: Batch, seed: int) -> Tensor:
         columns.append(torch.stack([truth[0], output.frame[0], coloured[0], *slots]))
     model.train(was_training)
     grid = torch.stack(columns, 1)  # [rows, columns, 3, H, W]
+    height = grid.shape[3]
     grid = torch.nn.functional.pad(grid, (0, GAP, 0, GAP), value=0.5)
+    larger = max(1, SMALL // height)
+    grid = grid.repeat_interleave(larger, 3).repeat_interleave(larger, 4)
     rows, across, _, height, width = grid.shape
     whole = grid.permute(2, 0, 3, 1, 4).reshape(3, rows * height, across * width)
     return (whole.clamp(0, 1) * 255).round().to(torch.uint8).cpu()

@@ -29,10 +29,9 @@ class Rehearsal:
 
 def rehearse(config: Config) -> Rehearsal:
     """Measure a few updates of every stage, on sequences of two frames."""
-    short = replace(
-        config, data=replace(config.data, length=2), train=replace(config.train, evaluate_every=0, picture_every=0)
-    )
-    trainer = Trainer(short, meet(config.train.device))
+    data = replace(config.data, length=2, background=None)
+    train = replace(config.train, evaluate_every=0, picture_every=0)
+    trainer = Trainer(replace(config, data=data, train=train), meet(config.train.device))
     parameters: dict[str, int] = {}
     for name, parameter in trainer.model.named_parameters():
         part = name.split(".")[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loci.checkpoint import checkpoints
+from loci.checkpoint import Content, checkpoints
 from loci.config import Config, to_dict
 from loci.errors import UserError
 from loci.train.checkpoint import newest
@@ -65,32 +65,35 @@ def begin(config: Config, out: Path | str, tell: Tell = silent) -> Outcome:
     processes = meet(config.train.device)
 
     def work() -> Outcome:
-        trainer = Trainer(config, processes)
         if processes.first:
             _write_config(folder, config)
+        trainer = Trainer(config, processes, folder)
         trainer.save(folder)
         return _conduct(trainer, folder, tell)
 
     return together(processes, work)
 
 
-def resume(out: Path | str, config: Config | None = None, tell: Tell = silent) -> Outcome:
+def resume(
+    out: Path | str, config: Config | None = None, tell: Tell = silent, found: tuple[Path, Content] | None = None
+) -> Outcome:
     """Go on with a run as if nothing had happened.
 
     Args:
         out: Its folder.
         config: In place of its own; only its length and what it says about itself may differ.
         tell: Is told of every update.
+        found: What `newest` gives, if that has been read already.
     """
     folder = Path(out)
-    path, content = newest(folder)
+    path, content = found or newest(folder)
     chosen = content.config if config is None else config
     check_change(content.config, chosen, content.step)
     log.info("going on from %s, after %d updates", path, content.step)
     processes = meet(chosen.train.device)
 
     def work() -> Outcome:
-        trainer = Trainer(chosen, processes)
+        trainer = Trainer(chosen, processes, folder)
         trainer.restore(content)
         if processes.first:
             _write_config(folder, chosen)

@@ -128,18 +128,24 @@ def train_step(
     model.encoder.size_growth.fill_(settings.size_growth)
     model.compose.background_growth.fill_(settings.background_growth)
     first = state.fresh
+    state, report, dropped = learn(learner, model, state, lessons, settings)
+    optimisers.step(settings, first=first, dropped=dropped)
+    return state, report, dropped
+
+
+def learn(
+    learner: nn.Module, model: Loci, state: State, lessons: Sequence[Lesson], settings: Settings
+) -> tuple[State, Tensor, Tensor]:
+    """All of an update but for the optimisers, of which nothing needs the host: leaves gradients, returns the same."""
     loss, after, report = learner(state, lessons, settings)
     loss.backward()
-
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     length = nn.utils.get_total_norm(gradients)
     kept = torch.isfinite(length)
     if settings.clip:
         nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip, length)
-    dropped = (~kept).to(torch.float32)
-    optimisers.step(settings, first=first, dropped=dropped)
     report = torch.cat((report, length[None].to(report.dtype)))
-    return _choose(kept, after, state), torch.where(kept, report, 0), dropped
+    return _choose(kept, after, state), torch.where(kept, report, 0), (~kept).to(torch.float32)
 
 
 def _choose(kept: Tensor, after: State, before: State) -> State:

@@ -36,7 +36,7 @@ def evaluate(model: Loci, feed: Feed, clips: Sequence[int], portion: int, seed: 
     total = torch.zeros(len(MEASURES) + 1, dtype=torch.float64, device=model.device)
     for begin in range(0, len(clips), portion):
         some = clips[begin : begin + portion]
-        batch = feed.read(some)
+        batch = feed.again(some)
         keys = random.key(seed, "validation", torch.tensor(some, device=model.device), device=model.device)
         for time, state, output in watch(model, batch, keys):
             target = as_frame(batch.frames[:, time + 1], model.dtype, model.device)
