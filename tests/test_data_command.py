@@ -161,6 +161,12 @@ def test_folders_are_not_mixed(tmp_path, capsys):
     assert files_in(foreign) == {"holiday.txt": b"sun"}
     assert run("make", "moving_mnist", "--count", 1, "--out", foreign / "holiday.txt") == 2
     assert "is a file" in capsys.readouterr().err
+    assert run("make", "moving_mnist", "--count", 1, "--out", foreign / "holiday.txt" / "deeper") == 2
+    assert "cannot be made" in capsys.readouterr().err
+    for broken, said in (("{", "is no JSON"), ("[1]", "no settings but list")):
+        (out / "settings.json").write_text(broken)
+        assert run(*words, "--length", 3) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_cater_is_in_its_own_layout(cater_folder):

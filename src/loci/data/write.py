@@ -71,8 +71,14 @@ def claim(folder: Path, settings: Mapping[str, Any]) -> None:
     """
     asked: dict[str, Any] = json.loads(json.dumps(settings))
     path = folder / SETTINGS
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: give a folder to write to")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be made ({error.strerror}): give another folder") from error
     if path.exists():
-        found: dict[str, Any] = json.loads(path.read_text())
+        found = _settings(path)
         names = [name for name in {**found, **asked} if found.get(name) != asked.get(name)]
         if names:
             differences = "; ".join(f"{n}: there {found.get(n)!r}, asked for {asked.get(n)!r}" for n in names)
@@ -80,11 +86,19 @@ def claim(folder: Path, settings: Mapping[str, Any]) -> None:
                 f"{folder} was made with other settings ({differences}): ask for the same, or give another folder"
             )
         return
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: give a folder to write to")
-    if folder.exists() and any(entry.name != f".{SETTINGS}.part" for entry in folder.iterdir()):
+    if any(entry.name != f".{SETTINGS}.part" for entry in folder.iterdir()):
         raise UserError(f"{folder} holds files but no {SETTINGS}, so it was not made here: give a new or empty folder")
     write_json(path, asked)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no JSON ({error}): give another folder") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no settings but {type(found).__name__}: give another folder")
+    return found
 
 
 def write_clips(
