@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from loci import random
 from loci.errors import UserError
@@ -95,9 +94,8 @@ class MovingBackground(nn.Module):
         return torch.sigmoid(self.still + logits), state._replace(hidden=state.hidden.detach())
 
     def objects(self, frame: Tensor) -> Tensor:
-        """[B,3,H,W] in [0, 1] -> [B,1,H,W] bool: what the scene's own movement does not explain, and a pixel around."""
-        distance = (frame - torch.sigmoid(self.still.detach())).abs().amax(1, keepdim=True)
-        return F.max_pool2d((distance > self.tolerance).to(frame.dtype), 3, stride=1, padding=1) > 0
+        """[B,3,H,W] in [0, 1] -> [B,1,H,W] bool: what the scene's own movement does not explain."""
+        return (frame - torch.sigmoid(self.still.detach())).abs().amax(1, keepdim=True) > self.tolerance
 
     def begin_from(self, frames: Tensor) -> None:
         """Start as the median of a video's frames, [T,3,H,W] uint8, and note how far pixels usually are from it."""

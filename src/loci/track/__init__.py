@@ -65,7 +65,7 @@ def open_tracking(
     from loci.errors import UserError
     from loci.track.background import trained_on
     from loci.track.fit import Fit
-    from loci.track.scene import scene_of
+    from loci.track.scene import learned_for, scene_of
     from loci.track.tracker import Clock, follow
     from loci.track.video_in import open_video
 
@@ -76,10 +76,13 @@ def open_tracking(
     note = note or logging.getLogger(__name__).warning
     with open_video(video, raw=raw, rate=rate, note=note) as opened:
         model = network(weights, device)
+        device = str(model.device)
         fit = Fit.of(opened.facts.size, model.size, letterbox)
         clock = Clock()
         with clock("background"):
-            known = trained_on(weights) if background is None and isinstance(weights, str | Path) else None
+            known = None
+            if background is None and isinstance(weights, str | Path):
+                known, background = trained_on(weights), learned_for(weights, model.size, device)
             scene, frames = scene_of(opened, fit, background, known, note)
         patience = None if forget is None else round(forget * opened.facts.rate)
         followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, clock=clock, **hooks)
@@ -109,7 +112,8 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
     Args:
         video: a file, a folder of images, `camera:N`, or `-` for standard input.
         weights: a file, a run's folder, the name of a network that ships, or a `Loci`.
-        **options: `background` (an image, its path, or a `MovingBackground`; by default worked out from the video),
+        **options: `background` (an image, its path, or a `MovingBackground`; by default what the network was trained
+            with if it shows the same scene, else worked out from the video),
             `letterbox` (False stretches; by default bars are added where stretching would change shapes by a tenth),
             `slots` (the most objects), `forget` (seconds out of sight after which a slot looks for another object; by
             default never), `seed`, `device`, `raw` (height and width of bare RGB on standard input), `rate` (frames

@@ -149,7 +149,6 @@ def _motion(path: Path, fit: Fit, scene: Pixels) -> tuple[Array, Array]:
     moves: list[float] = []
     shifts: list[tuple[float, float]] = []
     before: Pixels | None = None
-    window = cv2.createHanningWindow(fit.network[::-1], cv2.CV_32F)
     with open_video(path, note=lambda _: None) as video:
         skip = max(1, (video.facts.count or 0) // _PAIRS)
         for frame in video:
@@ -159,7 +158,7 @@ def _motion(path: Path, fit: Fit, scene: Pixels) -> tuple[Array, Array]:
             small = fit.shrink(frame.pixels)
             if before is not None and (skip == 1 or frame.index % skip == 1):
                 moves.extend(_steps(_differs(before, scene), _differs(small, scene)))
-                shifts.append(_shift(before, small, window))
+                shifts.append(_shift(before, small))
             before = small
     return np.array(moves, float), np.array(shifts or [(0.0, 0.0)], float)
 
@@ -176,18 +175,28 @@ def _steps(before: Pixels, after: Pixels) -> list[float]:
     return steps
 
 
-def _shift(before: Pixels, after: Pixels, window: Array) -> tuple[float, float]:
-    """How far the whole picture moved, by phase correlation."""
-    one, two = (cv2.cvtColor(each, cv2.COLOR_RGB2GRAY).astype(np.float32) for each in (before, after))
-    (x, y), sure = cv2.phaseCorrelate(one, two, window)
-    return (x, y) if sure > 0.05 else (0.0, 0.0)
+def _shift(before: Pixels, after: Pixels) -> tuple[float, float]:
+    """How far the whole picture moved: the median over its corners, most of which are not on objects."""
+    one, two = (cv2.cvtColor(each, cv2.COLOR_RGB2GRAY) for each in (before, after))
+    corners = cv2.goodFeaturesToTrack(one, 200, 0.01, 5)
+    if corners is None or len(corners) < 12:
+        return 0.0, 0.0
+    moved, good, _ = cv2.calcOpticalFlowPyrLK(one, two, corners, None)
+    steps = (moved - corners)[good.astype(bool)]
+    if len(steps) < 12:
+        return 0.0, 0.0
+    across, down = np.median(steps.reshape(-1, 2), 0)
+    return float(across), float(down)
 
 
 def _drift(path: Path, fit: Fit) -> float:
-    """The largest shift of the whole picture between the beginning and later, in working pixels."""
-    frames = sample(path, 9, shrink=fit.shrink)
-    window = cv2.createHanningWindow(fit.network[::-1], cv2.CV_32F)
-    return max((float(np.abs(_shift(frames[0], frame, window)).max()) for frame in frames[1:]), default=0.0)
+    """The shift between the scene of the first third and of the last, in working pixels; a median has no objects."""
+    frames = sample(path, 60, shrink=fit.shrink)
+    third = len(frames) // 3
+    if third < 3:
+        return 0.0
+    first, last = (np.median(np.stack(part), 0).astype(np.uint8) for part in (frames[:third], frames[-third:]))
+    return float(np.abs(_shift(first, last)).max())
 
 
 def _network(video: tuple[int, int], small: float) -> tuple[int, int]:

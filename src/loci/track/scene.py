@@ -66,6 +66,15 @@ def scene_of(
     return Scene(scene, None), frames
 
 
+def learned_for(weights: str | Path, size: tuple[int, int], device: str) -> MovingBackground | None:
+    """The moving background a run has learned, which is beside its network."""
+    from loci import checkpoint
+    from loci.track.learn_background import load
+
+    file = checkpoint.find(weights).parent / f"background_{size[0]}x{size[1]}.safetensors"
+    return load(file).to(device) if file.is_file() else None
+
+
 def same_shape(size: tuple[int, ...], other: tuple[int, int]) -> bool:
     """Whether two pictures have the same ratio of sides, to within a twentieth."""
     return bool(abs(size[0] / size[1] * other[1] / other[0] - 1) < 0.05)
