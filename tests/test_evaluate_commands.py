@@ -101,14 +101,34 @@ def test_phydnet_is_a_network_too(tmp_path, capsys):
     assert not (tmp_path / "r" / "tracking.md").exists()
 
 
-def test_training_phydnet_is_a_command(tmp_path, capsys):
+def test_training_phydnet_is_a_command_and_gives_a_rival(network, tmp_path, capsys):
     """The real size, one update: the same command then has nothing left to do."""
     words = ("train", "phydnet", "--out", tmp_path / "p", "--updates", 1, "--batch", 1, "--device", "cpu")
     for _ in range(2):
         code, out, err = run(capsys, *words)
         assert code == 0, err
         assert "PhyDNet after 1 updates" in out
-    assert phydnet_train.load(tmp_path / "p").size == (64, 64)
+    words = ("--rival", tmp_path / "p", "--count", 1, "--length", 12, "--out", tmp_path / "r", "--device", "cpu")
+    code, out, err = run(capsys, "reproduce", "moving-mnist", "--network", network, *words)
+    assert code == 0, err
+    curves = json.loads((tmp_path / "r" / "moving-mnist.json").read_text())["curves"]
+    assert {"Loci mse", "Loci ssim", "PhyDNet mse", "PhyDNet ssim"} == set(curves)
+    assert all(len(curve) == 2 for curve in curves.values())
+
+
+def test_clevr_is_scored_from_the_published_file(network, tmp_path, capsys):
+    import test_data_clevr
+    import tfrecords
+
+    path = tmp_path / "clevr_with_masks.tfrecords"
+    tfrecords.write(path, [test_data_clevr.record(n) for n in range(10)], packed=True)
+    words = ("--on", f"clevr:{path}", "--network", network, "--out", tmp_path / "r", "--device", "cpu")
+    code, out, err = run(capsys, "reproduce", "clevr", *words)
+    assert code == 0, err
+    facts = json.loads((tmp_path / "r" / "clevr.json").read_text())["facts"]
+    assert facts["images"] == 2
+    assert facts["objects"] > 0
+    assert "Table 5" in out
 
 
 @pytest.mark.parametrize("study", ablations.STUDIES)

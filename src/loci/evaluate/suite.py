@@ -18,7 +18,7 @@ from loci.errors import UserError
 from loci.evaluate import cater, clevr, clevrer, containment, moving_mnist, tracking
 from loci.evaluate.networks import Opened
 from loci.evaluate.report import Report
-from loci.evaluate.watch import find_background
+from loci.evaluate.watch import Forecaster, find_background
 from loci.model import Loci
 
 Progress = Callable[[str, int], AbstractContextManager[Any]]
@@ -111,14 +111,16 @@ def evaluate(job: Job) -> Iterator[Report]:
     yield job.stamped(follow(job))
 
 
-def forecast_digits(job: Job) -> Report:
-    """Moving MNIST in closed loop; as far as the clips go."""
+def forecast_digits(job: Job, rival: Opened | None = None) -> Report:
+    """Moving MNIST in closed loop, as far as the clips go; with a rival, both on the same clips."""
     source = job.source(moving_mnist.GIVEN + moving_mnist.STEPS)
     steps = source.length - moving_mnist.GIVEN
     if steps < 1:
         raise UserError(f"clips of {source.length} frames: {moving_mnist.GIVEN} are given, so more are needed")
-    with job.progress("digits in closed loop", min(job.count, len(source))) as advance:
-        models = {job.network.short: job.network.model}
+    models: dict[str, Forecaster] = {job.network.short: job.network.model}
+    if rival is not None:
+        models = {"Loci": job.network.model, "PhyDNet": rival.model}
+    with job.progress("digits in closed loop", len(models) * min(job.count, len(source))) as advance:
         return moving_mnist.evaluate(models, source, steps=steps, seed=job.seed, advance=advance, **job.options())
 
 
