@@ -21,7 +21,7 @@ from loci.track.background import write_image
 from loci.track.outputs import Outputs, Summary, save
 from loci.track.tracker import Tracked
 from loci.track.video_out import video_out
-from loci.track.write_report import movie, page
+from loci.track.write_report import movie, page, table
 
 NOWHERE = 1e4
 """The place of a slot without an object, far from everything."""
