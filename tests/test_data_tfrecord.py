@@ -196,6 +196,18 @@ def test_unpacked_numbers():
         parsed["f"].bytes_list()
 
 
+def test_numbers_that_never_end():
+    """In a packed list, and where the parser reads tags and lengths."""
+    raw = tfrecords.example(x=np.int64([2**62, 2**62]))
+    good = raw[raw.index(b"\x80") :]
+    assert len(good) == 18
+    endless = raw[: -len(good)] + b"\x80" * 17 + b"\x01"
+    with pytest.raises(ValueError, match="more than ten bytes"):
+        parse_example(endless)["x"].ints()
+    with pytest.raises(ValueError, match="more than ten bytes"):
+        parse_example(b"\xff" * 20)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_damaged_examples_are_read_or_refused(data):

@@ -55,9 +55,11 @@ def test_negative_places_are_floored_not_truncated():
 
 
 def test_a_place_on_a_border_counts_for_its_own_cell():
-    """The cell that holds it is the best answer though the other centre is as near."""
-    scores = score_place(torch.tensor([[1.0, 0.5]]), torch.tensor([[1.5, 0.5]]))
-    assert scores.top1.item() == 1
+    """The cell that holds it is the best answer though others' centres are as near."""
+    line = torch.arange(-3.0, 3.0)
+    corners = torch.cartesian_prod(line, line)
+    for shift in (torch.tensor([0.0, 0.0]), torch.tensor([0.5, 0.0]), torch.tensor([0.0, 0.5])):
+        assert score_place(corners + shift, corners + 0.5).top1.all()
 
 
 def test_classes():
