@@ -183,9 +183,9 @@ def test_splits_are_disjoint_parts_of_mnist():
 
 def test_classes_are_the_labels_of_mnist():
     digits = mnist.digits("test", True, CPU)
-    assert digits.count.tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]  # as MNIST's page has them
-    ones = digits.images[digits.first[1] : digits.first[1] + digits.count[1]]
-    zeros = digits.images[: digits.count[0]]
+    assert digits.amount.tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]  # as MNIST's page has them
+    ones = digits.images[digits.first[1] : digits.first[1] + digits.amount[1]]
+    zeros = digits.images[: digits.amount[0]]
     assert ones[:, 13:16, 13:16].float().mean() > 150 > 60 > zeros[:, 13:16, 13:16].float().mean()
     first = MovingMnist(split="test").clips([0])
     other = MovingMnist(split="val").clips([0])

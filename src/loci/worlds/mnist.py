@@ -27,7 +27,7 @@ class Digits(NamedTuple):
         extent: [M,2] int64, its height and width.
         reach: The largest of all heights and widths.
         first: [10] int64, where each class begins.
-        count: [10] int64, how many digits each class has.
+        amount: [10] int64, how many digits each class has.
     """
 
     images: Tensor
@@ -35,11 +35,14 @@ class Digits(NamedTuple):
     extent: Tensor
     reach: int
     first: Tensor
-    count: Tensor
+    amount: Tensor
 
     def to(self, device: torch.device) -> Digits:
         """The same digits on another device."""
-        return Digits(*(value if isinstance(value, int) else value.to(device) for value in self))
+        images, corner, extent, first, amount = (
+            value.to(device) for value in (self.images, self.corner, self.extent, self.first, self.amount)
+        )
+        return Digits(images, corner, extent, self.reach, first, amount)
 
     def cut(self, chosen: Tensor) -> Tensor:
         """The parts that move of some digits, at the upper left of [...,reach,reach] uint8, zero around."""

@@ -121,7 +121,7 @@ class MovingMnist:
         else:
             classes = random.integers(random.fold(keys, "classes"), 10, (self.digits,))
         drawn = random.integers(random.fold(keys, "digits"), 2**40, (self.digits,))
-        return classes, digits.first[classes] + drawn % digits.count[classes]
+        return classes, digits.first[classes] + drawn % digits.amount[classes]
 
     def _corners(self, keys: Tensor, extent: Tensor) -> Tensor:
         """The upper left pixel of each digit in each frame, [B,T,N,2] int64."""
