@@ -18,11 +18,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from loci.checkpoint import WEIGHTS
 from loci.cli import main as loci
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "results.md"
-PICTURES = DOCS / "pictures"
+PICTURES = DOCS / "img"
 SHOWN = 1_000_000  # bytes; a larger picture stays where it was saved
 
 
@@ -37,8 +38,8 @@ class Run:
     """Of the command line, but for the number of clips."""
     count: int
 
-    def command(self, share: float, more: list[str]) -> list[str]:
-        return [*self.words, "--count", str(max(1, round(share * self.count))), *more]
+    def command(self, share: float) -> list[str]:
+        return [*self.words, "--count", str(max(1, round(share * self.count)))]
 
 
 RUNS = (
@@ -83,7 +84,8 @@ def block(run: Run, words: list[str], folder: Path, minutes: float) -> str:
             PICTURES.mkdir(exist_ok=True)
             kept.write_bytes(picture.read_bytes())
             text = text.replace(f"]({picture.name})", f"]({PICTURES.name}/{kept.name})")
-        lines.append(text.replace("\n## ", "\n### ").replace("## ", "### ", 1) if text.startswith("## ") else text)
+        # One level down, below the page's own headings.
+        lines.append("\n".join(f"#{line}" if line.startswith("#") else line for line in text.splitlines()))
     return "\n".join(lines)
 
 
@@ -93,15 +95,17 @@ def machine() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.processor() or 'CPU'}, no GPU"
 
 
-def main() -> int:
+def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *(run.name for run in RUNS)], help="which; all unless given")
+    parser.add_argument("names", nargs="*", help="which; all unless given")
     parser.add_argument("--share", type=float, default=1.0, help="of the clips")
     parser.add_argument("--out", type=Path, default=Path("results"), help="where tables and pictures are kept")
     parser.add_argument("--device", default="auto")
-    asked = parser.parse_args()
-    from loci.checkpoint import WEIGHTS
-
+    asked = parser.parse_args(words)
+    known = [run.name for run in RUNS]
+    unknown = [name for name in asked.names if name not in known]
+    if unknown:
+        parser.error(f"no experiment {unknown[0]!r}: choose from {', '.join(known)}")
     failed = 0
     for run in RUNS:
         if asked.names and run.name not in asked.names:
@@ -112,7 +116,7 @@ def main() -> int:
         folder = asked.out / run.name
         for old in folder.glob("*.md"):
             old.unlink()
-        words = run.command(asked.share, [])
+        words = run.command(asked.share)
         begun = time.perf_counter()
         if loci([*words, "--device", asked.device, "--out", str(folder)]) != 0:
             print(f"{run.name}: failed; its block stays as it was")

@@ -116,6 +116,29 @@ def test_training_phydnet_is_a_command_and_gives_a_rival(network, tmp_path, caps
     assert all(len(curve) == 2 for curve in curves.values())
 
 
+def test_unsupervised_codes_are_extracted_once_from_one_network(tmp_path, capsys, monkeypatch):
+    from loci.evaluate import cater_readout
+
+    monkeypatch.setattr(cater_readout, "STEPS", 5)
+    path, other = tmp_path / "net.safetensors", tmp_path / "other" / "net.safetensors"
+    checkpoint.save(path, tiny((32, 32)))
+    changed = tiny((32, 32))
+    with torch.no_grad():
+        changed.decoder.colour.head.first.bias.add_(0.1)
+    checkpoint.save(other, changed)
+    words = ("reproduce", "cater-unsupervised", "--count", 3, "--length", 4, "--out", tmp_path / "r", "--device", "cpu")
+    code, _, err = run(capsys, *words, "--network", path)
+    assert code == 0, err
+    facts = json.loads((tmp_path / "r" / "cater-unsupervised.json").read_text())["facts"]
+    assert facts["network was shown the snitch"] == "no"
+    assert facts["clips"] == 1
+    monkeypatch.setattr(cater_readout, "extract", lambda *_, **__: pytest.fail("extracted twice"))
+    assert run(capsys, *words, "--network", path)[0] == 0
+    code, _, err = run(capsys, *words, "--network", other)
+    assert code == 2
+    assert "was extracted with network" in err
+
+
 def test_clevr_is_scored_from_the_published_file(network, tmp_path, capsys):
     import test_data_clevr
     import tfrecords
@@ -225,6 +248,39 @@ def test_the_results_page_changes_between_markers_alone():
     assert changed.index("second") < changed.index("other") < changed.index("More words.")
     with pytest.raises(ValueError, match="has no"):
         module.replaced("<!-- results:cater -->\n", "cater", "x")
+
+
+def test_the_results_page_is_made_of_what_the_commands_save(tmp_path, monkeypatch, capsys):
+    from loci.evaluate.report import Report, Table
+
+    module = results()
+    commands = []
+
+    def loci(words):
+        commands.append(words)
+        out = Path(words[words.index("--out") + 1])
+        picture = torch.zeros(4, 4, 3, dtype=torch.uint8).numpy()
+        table = Table("Numbers", ("a",), ((0.5,),))
+        Report("clevr", {"images": 2}, (table,), {"masks": picture}).save(out)
+        return 0 if words[1] == "clevr" else 2
+
+    monkeypatch.setattr(module, "loci", loci)
+    monkeypatch.setattr(module, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(module, "PAGE", tmp_path / "results.md")
+    monkeypatch.setattr(module, "PICTURES", tmp_path / "pictures")
+    (tmp_path / "cater.safetensors").touch()
+    words = ["clevr", "clevrer", "--share", "0.01", "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert module.main(words) == 0
+    assert commands[0][:4] == ["reproduce", "clevr", "--count", "10"]
+    assert len(commands) == 1
+    page = (tmp_path / "results.md").read_text()
+    assert "`loci reproduce clevr --count 10`" in page
+    assert "#### Numbers" in page
+    assert "![masks](pictures/clevr-clevr-masks.png)" in page
+    assert (tmp_path / "pictures" / "clevr-clevr-masks.png").is_file()
+    assert "clevrer: passed over, no network clevrer ships" in capsys.readouterr().out
+    assert module.main(["cater", "--out", str(tmp_path / "out")]) == 1
+    assert (tmp_path / "results.md").read_text() == page
 
 
 def test_every_result_is_a_command_that_exists():

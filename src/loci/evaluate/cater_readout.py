@@ -26,6 +26,8 @@ from loci.evaluate.watch import Advance, clips_in_batches, silent, watch
 from loci.model import Code, Loci, StepOutput
 from loci.track.atomic import atomic
 
+STEPS = 6000
+"""Of the read-out's training."""
 _PRIORITY = 25.0  # priorities are handed on scaled by this
 
 
@@ -136,7 +138,7 @@ def load(path: Path, facts: dict[str, str]) -> dict[str, Latents]:
 def train(
     latents: Latents,
     *,
-    steps: int = 6000,
+    steps: int = STEPS,
     batch: int = 256,
     rate: float = 2e-3,
     hidden: int = 54,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from safetensors import safe_open
+
 from loci import checkpoint, presets
 from loci.config import Config
 from loci.data.source import Split
@@ -87,8 +89,9 @@ def snitch_unsupervised(asked: Asked) -> Iterator[Report]:
     job = asked.work
     network = job.network.loci()
     latents = codes_of(job, asked.out / "latents.safetensors")
-    with job.progress("read-out", 6000) as advance:
-        readout = cater_readout.train(latents, seed=job.seed, device=job.device, advance=advance)
+    steps = cater_readout.STEPS
+    with job.progress("read-out", steps) as advance:
+        readout = cater_readout.train(latents, steps=steps, seed=job.seed, device=job.device, advance=advance)
     tests = max(1, round(0.3 * job.count))
     source = job.source()
     options = {**job.options(), "count": tests}
@@ -108,8 +111,9 @@ def codes_of(job: Job, path: Path) -> cater_readout.Latents:
     """The training clips' codes: 70 of 100 clips, extracted once."""
     train: Split = "train"
     count = max(1, round(0.7 * job.count))
-    file = checkpoint.find(job.network.name)
-    facts = {"network": f"{job.network.name} {file.stat().st_size}", "source": job.spec, "seed": str(job.seed)}
+    with safe_open(checkpoint.find(job.network.name), framework="pt") as file:
+        digest = (file.metadata() or {}).get("digest", "")
+    facts = {"network": f"{job.network.short} {digest}", "source": job.spec, "seed": str(job.seed)}
     facts |= {"count": str(count), "world seed": str(job.world_seed), "length": str(job.length)}
     if not path.exists():
         source = job.source(split=train)
