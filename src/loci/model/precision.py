@@ -26,3 +26,8 @@ def exact(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return run
+
+
+def rough(device: str) -> torch.autocast:
+    """Convolutions in bfloat16 from here on, on this kind of device; no cast is kept, for the sake of CUDA graphs."""
+    return torch.autocast(device, torch.bfloat16, cache_enabled=False)

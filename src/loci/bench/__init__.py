@@ -1,0 +1,1 @@
+"""How fast the very steps are that training and tracking run, and how fast they could be."""
