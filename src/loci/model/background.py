@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from loci import random
 from loci.errors import UserError
@@ -94,8 +95,13 @@ class MovingBackground(nn.Module):
         return torch.sigmoid(self.still + logits), state._replace(hidden=state.hidden.detach())
 
     def objects(self, frame: Tensor) -> Tensor:
-        """[B,3,H,W] in [0, 1] -> [B,1,H,W] bool: what the scene's own movement does not explain."""
-        return (frame - torch.sigmoid(self.still.detach())).abs().amax(1, keepdim=True) > self.tolerance
+        """[B,3,H,W] in [0, 1] -> [B,1,H,W] bool: what the scene's own movement does not explain, and a pixel around.
+
+        Only where it is two pixels wide and high: glints and the line of a water's surface are no objects.
+        """
+        far = (frame - torch.sigmoid(self.still.detach())).abs().amax(1, keepdim=True) > self.tolerance
+        solid = -F.max_pool2d(-F.pad(far.to(frame.dtype), (0, 1, 0, 1)), 2, stride=1)
+        return F.max_pool2d(solid, 3, stride=1, padding=1) > 0
 
     def begin_from(self, frames: Tensor) -> None:
         """Start as the median of a video's frames, [T,3,H,W] uint8, and note how far pixels usually are from it."""
@@ -104,7 +110,7 @@ class MovingBackground(nn.Module):
         usual = (sample - scene).abs().amax(1).median(0).values
         with torch.no_grad():
             self.still.copy_(torch.logit(scene))
-            self.tolerance.copy_(3 * usual[None] + 0.04)
+            self.tolerance.copy_(1.5 * usual[None] + 0.04)
 
 
 def scene_error(model: MovingBackground, shown: Tensor, background: Tensor) -> Tensor:
