@@ -183,7 +183,10 @@ def tables(scores: Scores) -> tuple[Table, ...]:
             ("position error (pixels), median", visible.median),
             ("objects' frames held by no slot", int(found.unheld.sum())),
         ]
-    note = "Of the prediction of each frame before it was seen. L2_object is a sum over a frame's pixels and channels."
+    note = (
+        "Of the prediction of each frame before it was seen. L2_object is a sum over a frame's pixels and channels. "
+        "An object's position error is that of the slot that was last matched to it."
+    )
     result = [Table("Tracking", ("measure", "value"), tuple(rows), note)]
     return (*result, *(permanence_tables(found) if found is not None else ()))
 
