@@ -107,9 +107,8 @@ def truth(scripts: Sequence[Script], drawn: Rendering, device: torch.device | st
     container = torch.full((batch, frames, most), -1)
     lists = [events(script, frames) for script in scripts]
     table = torch.full((batch, max(map(len, lists)), 5), -1)
-    attributes = {
-        name: torch.full((batch, most), -1) for name in ("shape", "colour", "material", "size", "snitch_class")
-    }
+    choices_of = {"shape": SHAPES, "colour": tuple(COLOURS), "material": MATERIALS, "size": tuple(SIZES)}
+    attributes = {name: torch.full((batch, most), -1) for name in (*choices_of, "snitch_class")}
     for b, script in enumerate(scripts):
         n = len(script.things)
         world[b, :, :n] = torch.from_numpy(script.places.swapaxes(0, 1).copy())
@@ -120,13 +119,8 @@ def truth(scripts: Sequence[Script], drawn: Rendering, device: torch.device | st
         state[b, :, :n][torch.from_numpy(carried(script, held))] = CARRIED
         if lists[b]:
             table[b, : len(lists[b])] = torch.tensor(lists[b])
-        for name, choices, key in (
-            ("shape", SHAPES, "shape"),
-            ("colour", tuple(COLOURS), "colour"),
-            ("material", MATERIALS, "material"),
-            ("size", tuple(SIZES), "size"),
-        ):
-            attributes[name][b, :n] = torch.tensor([choices.index(getattr(thing, key)) for thing in script.things])
+        for name, choices in choices_of.items():
+            attributes[name][b, :n] = torch.tensor([choices.index(getattr(thing, name)) for thing in script.things])
         attributes["snitch_class"][b, 0] = snitch_class(world[b, -1, 0])
     pixels = drawn.visible.sum((-1, -2)), drawn.whole.sum((-1, -2))
     share = pixels[0] / pixels[1].clamp(min=1)
