@@ -10,6 +10,9 @@ from torch import Tensor
 from loci.worlds.render_shapes import Vector
 from loci.worlds.scene import Camera
 
+NEAREST = 0.05
+"""Depth in the units of the camera's last row, about the world's."""
+
 
 class Eye(NamedTuple):
     """A camera as rays: the ray through (row, column) is centre + t·(ahead + column·right + row·down)."""
@@ -25,6 +28,15 @@ class Eye(NamedTuple):
         """The directions of rays through positions (row, column) in [-1, 1]."""
         x, y, z = (self.ahead[i] + column * self.right[i] + row * self.down[i] for i in range(3))
         return x, y, z
+
+    def seen(self, p: Vector) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, column and depth of world points; what is behind the camera counts as close before it.
+
+        Written out: a matrix product may be rounded to few digits on a GPU.
+        """
+        first, second, depth = (r[0] * p[0] + r[1] * p[1] + r[2] * p[2] + r[3] for r in self.rows[[0, 1, 3]])
+        ahead = depth.clamp(min=NEAREST)
+        return -second / ahead, first / ahead, depth
 
 
 def open_eye(camera: Camera, size: tuple[int, int], device: torch.device | str) -> Eye:
@@ -53,10 +65,10 @@ class Boxes(NamedTuple):
 def boxes(eye: Eye, points: Tensor, size: tuple[int, int]) -> Boxes:
     """The pixels [E] that the hulls of points [E,P,3] can touch in a frame of this size, with half a pixel to spare."""
     height, width = size
-    p = points @ eye.rows[:, :3].T + eye.rows[:, 3]
+    x, y, z = points.unbind(-1)
+    row, column, depth = eye.seen((x, y, z))
     # A point behind the camera has no place in the frame: its hull may reach anywhere.
-    behind = (p[..., 3] < 0.05).any(-1)
-    column, row = p[..., 0] / p[..., 3], -p[..., 1] / p[..., 3]
+    behind = (depth < NEAREST).any(-1)
     edges = []
     for value, count in ((row, height), (column, width)):
         low = torch.floor((value.amin(-1) + 1) * (count / 2) - 0.5)

@@ -174,10 +174,9 @@ def _around(
     up = (torch.zeros_like(x), torch.zeros_like(x), torch.ones_like(x))
     given = received(light, point, up)
     height, width = floor.size
-    p = torch.stack(point, -1) @ eye.rows[:, :3].T + eye.rows[:, 3]
-    ahead = p[:, 3].clamp(min=0.05)
-    column = ((p[:, 0] / ahead + 1) * (width / 2)).clamp(0, width - 1).to(torch.int64)
-    row = ((1 - p[:, 1] / ahead) * (height / 2)).clamp(0, height - 1).to(torch.int64)
+    row, column, _ = eye.seen(point)
+    row = ((row + 1) * (height / 2)).clamp(0, height - 1).to(torch.int64)
+    column = ((column + 1) * (width / 2)).clamp(0, width - 1).to(torch.int64)
     at = row * width + column
     result = (given * free[:, frame, at]).T @ light.energy + open_[frame, at][:, None] * ambient
     result = below * result + (1 - below) * torch.tensor(SKY, device=frame.device)
