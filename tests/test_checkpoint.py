@@ -97,9 +97,7 @@ def test_a_file_that_was_cut_off_is_noticed(file, tmp_path_factory, share):
 def test_sizes_are_compared_before_they_get_memory(file, tmp_path):
     config = json.dumps({"model": {"height": 8192, "width": 8192, "gestalt": 10**9}})
     huge = rewritten(file, tmp_path / "huge.safetensors", config=config)
-    with pytest.raises(
-        DamagedError, match=r"do not fit its config: .*background_logit is \(128, 128\), expected"
-    ):
+    with pytest.raises(DamagedError, match=r"do not fit its config: .*background_logit is \(128, 128\), expected"):
         loci.load(huge)
 
 

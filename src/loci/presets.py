@@ -97,7 +97,7 @@ def smoke() -> Config:
         ),
         data=DataConfig("moving_mnist", length=8, batch=4),
         train=TrainConfig(
-            stages=(Stage(600, rate=1e-3),),
+            stages=(Stage(600, rate=2e-3),),
             foreground=0,
             growth=3,
             log_every=20,

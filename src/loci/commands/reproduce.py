@@ -170,6 +170,7 @@ def _trained_rival(asked: Reproduce, device: str, out: Path) -> str:
     with console.progress("PhyDNet", updates) as advance:
         folder = phydnet(
             out / "runs" / "phydnet",
+            _config(asked, "moving_mnist").model.size,
             updates,
             asked.seed,
             device,

@@ -210,12 +210,14 @@ def preset(name: str, changes: dict[str, object]) -> Config:
     return ablations.changed(presets.PRESETS[name](), changes)
 
 
-def phydnet(out: Path, updates: int | None, seed: int, device: str, told: phydnet_train.Told) -> Path:
+def phydnet(
+    out: Path, size: tuple[int, int], updates: int | None, seed: int, device: str, told: phydnet_train.Told
+) -> Path:
     """Train PhyDNet on what Loci is trained on, or go on; return its folder."""
     from loci.worlds.moving_mnist import MovingMnist
 
     recipe = phydnet_train.Recipe(seed=seed)
     recipe = recipe if updates is None else replace(recipe, updates=updates)
-    source = MovingMnist(split="train", seed=seed, length=recipe.given + recipe.steps)
+    source = MovingMnist(split="train", seed=seed, size=size, length=recipe.given + recipe.steps)
     phydnet_train.train(out, source, recipe, device=device, told=told)
     return out
