@@ -264,8 +264,10 @@ class TrainConfig:
     """Stop after so many updates in a row whose loss or gradient was not finite."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU where there is one."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Of all numbers."""
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Of all numbers; bfloat16 is that of convolutions, with everything else in float32."""
+    fast: bool = True
+    """Compile and record the steps where that is supported; the same numbers in less time."""
     background_updates: int = 2_000
     """Updates that a learned background gets."""
     log_every: int = 100
@@ -286,8 +288,8 @@ class TrainConfig:
         require(self.updates is None or self.updates >= 1, f"train.updates is {self.updates}; it must be 1 or more")
         require(self.minutes is None or self.minutes > 0, f"train.minutes is {self.minutes}; it must be positive")
         require(
-            self.precision in ("float32", "float64"),
-            f"train.precision is {self.precision!r}; choose float32 or float64",
+            self.precision in ("float32", "bfloat16", "float64"),
+            f"train.precision is {self.precision!r}; choose float32, bfloat16 or float64",
         )
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
         for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):

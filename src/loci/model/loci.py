@@ -244,10 +244,13 @@ class Loci(nn.Module):
             raise UserError("imagine needs a state that has seen a frame: call bootstrap, step or observe first")
         outputs = []
         for _ in range(steps):
-            error = torch.zeros_like(state.frame[:, :1])
-            state, output = self._flow(state.frame, error, state, self.draw(state, noise))
+            state, output = self.dream(state, noise)
             outputs.append(output)
         return state, stack(outputs)
+
+    def dream(self, state: State, noise: bool = False) -> tuple[State, StepOutput]:
+        """One step in closed loop."""
+        return self._flow(state.frame, torch.zeros_like(state.frame[:, :1]), state, self.draw(state, noise))
 
     def paint(self, code: Code, background: Tensor, *, ordered: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Any code as a frame [B,3,H,W], masks [B,K+1,H,W] and colours [B,K,3,H,W]."""
