@@ -219,6 +219,8 @@ class Stage:
     """The learning rate."""
     supervision: float = 0.0
     """The weight of the snitch's position, the paper's mu_s."""
+    blind: float = 0.0
+    """The share of a batch that sees its own predictions once `train.given` frames have been shown."""
     warm_up: int = 0
     """Let the rate grow from zero over so many updates."""
     final: float = 1.0
@@ -234,6 +236,7 @@ class Stage:
         require(
             0 <= self.supervision < math.inf, f"train.stages: supervision is {self.supervision}; it must be 0 or more"
         )
+        require(0 <= self.blind <= 1, f"train.stages: blind is {self.blind}; it must be between 0 and 1")
         require(self.warm_up >= 0, f"train.stages: warm_up is {self.warm_up}; it must be 0 or more")
         require(0 <= self.final <= 1, f"train.stages: final is {self.final}; it must be between 0 and 1")
 
@@ -256,6 +259,8 @@ class TrainConfig:
     """How fast sizes and the background are let in, against the paper's pace of one learning rate an update."""
     start_rate: float = 30.0
     """The learning rate of the slots' start, as a multiple of the others'."""
+    given: int = 10
+    """Frames shown before the blind share of a batch goes on in closed loop."""
     window: int = 1
     """Frames in one update, for back-propagation through time."""
     clip: float = 0.0
@@ -294,7 +299,7 @@ class TrainConfig:
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
         for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):
             require(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; it must be 0 or more")
-        for name in ("window", "patience", "log_every", "evaluate_clips", "save_every", "keep", "background_updates"):
+        for name in ("given", "window", "patience", "log_every", "evaluate_clips", "save_every", "keep", "background_updates"):
             require(getattr(self, name) >= 1, f"train.{name} is {getattr(self, name)}; it must be 1 or more")
 
     @property

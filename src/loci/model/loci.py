@@ -119,6 +119,7 @@ class Loci(nn.Module):
         noise: bool | None = None,
         bootstrapping: bool = False,
         background: Tensor | None = None,
+        blind: Tensor | None = None,
         disturb: Callable[[Code], Code] | None = None,
         draws: Draws | None = None,
     ) -> tuple[State, StepOutput]:
@@ -130,6 +131,7 @@ class Loci(nn.Module):
             noise: On the Gestalt and the priorities; None is on in training mode and off otherwise.
             bootstrapping: Whether this is one of the steps on the first frame before the sequence.
             background: The scene without objects from now on, for one that moves.
+            blind: [B] bool, which videos see their own prediction in place of the frame, as in `imagine`.
             disturb: Changes the encoder's code before the transition sees it (lesions).
             draws: The random numbers, in place of those that follow from the state's key and time.
         """
@@ -139,6 +141,8 @@ class Loci(nn.Module):
         if background is not None:
             check_frame(background, self.size, batch, "background")
             state = state._replace(background=as_frame(background, self.dtype, self.device))
+        if blind is not None:
+            frame = torch.where(blind[:, None, None, None], state.frame, frame)  # and there is no error then
         with_noise = self.training if noise is None else noise
         draws = self.draw(state, with_noise) if draws is None else draws
         error = error_map(frame, state.frame, state.background)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
 
 from loci import random
 from loci.checkpoint import BEST, Content, save
@@ -162,8 +163,17 @@ class Trainer:
         """One update."""
         settings = self.schedule.settings(self.place.update, self.place.stage)
         state = self._start(batch) if self.state is None else self.state
-        lessons = [lesson(batch, time) for time in times]
+        lessons = [lesson(batch, time)._replace(blind=self._blind(time)) for time in times]
         self.state, _, _ = self.step(state, lessons, settings)
+
+    def _blind(self, time: int) -> Tensor | None:
+        """Who sees its own prediction at frame `time`, of the entries that are here; None if nobody ever does."""
+        train = self.config.train
+        if not any(stage.blind for stage in train.stages):
+            return None
+        share = train.stages[self.place.stage].blind if time >= train.given else 0.0
+        many = round(share * self.config.data.batch)
+        return torch.arange(self.entries.start, self.entries.stop, device=self.processes.device) < many
 
     def _start(self, batch: Batch) -> State:
         entries = torch.arange(self.entries.start, self.entries.stop, device=self.processes.device)

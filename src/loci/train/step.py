@@ -46,6 +46,8 @@ class Lesson(NamedTuple):
     """[B,3,H,W] of this frame, where it moves."""
     snitch: Tensor | None = None
     """[B,2] where the snitch is in the target."""
+    blind: Tensor | None = None
+    """[B] bool, who sees its own prediction in place of the frame."""
 
 
 class Learner(nn.Module):
@@ -76,7 +78,11 @@ class Learner(nn.Module):
     def _one(self, state: State, lesson: Lesson, settings: Settings) -> tuple[Tensor, State, Tensor]:
         weights = settings.weights
         state, output = self.model.step(
-            lesson.frame, state, bootstrapping=lesson.bootstrapping, background=lesson.background
+            lesson.frame,
+            state,
+            bootstrapping=lesson.bootstrapping,
+            background=lesson.background,
+            blind=lesson.blind,
         )
         whole = as_frame(lesson.target, self.model.dtype, self.model.device)
         sound = torch.isfinite(output.frame.detach()).all()
