@@ -68,25 +68,26 @@ def draw(scene: Scene, eye: Eye, grid: tuple[int, int], offsets: Tensor, labels:
     padded = triton.next_power_of_2(samples)
     options = {"ROWS": TILE[0], "COLUMNS": TILE[1], "num_warps": 4}
     cast_options = {"ROWS": CAST_TILE[0], "COLUMNS": CAST_TILE[1], "num_warps": 4, "LABELS": labels}
-    for first in range(0, batch * length, stretch):
-        count = min(stretch, batch * length - first)
-        sizes = (first, length, objects, height, width, *grid)
-        kernels.floor_kernel[(count * _tiles(grid, TILE),)](
-            bodies, lamps, camera, shares, first, length, objects, *grid, **options
-        )
-        kernels.cast_kernel[(count * _tiles(eye.size, CAST_TILE),)](
-            *(bodies, camera, offsets, ids, depth, visible, whole, first, objects, height, width),
-            SAMPLES=samples,
-            PADDED=padded,
-            **cast_options,
-        )
-        kernels.shade_kernel[(count * _tiles(eye.size, TILE),)](
-            *(bodies, lamps, camera, offsets, shares, ids, depth, frames, *sizes),
-            SAMPLES=samples,
-            PADDED=padded,
-            SAME=grid == eye.size,
-            **options,
-        )
+    with torch.cuda.device_of(frames):
+        for first in range(0, batch * length, stretch):
+            count = min(stretch, batch * length - first)
+            sizes = (first, length, objects, height, width, *grid)
+            kernels.floor_kernel[(count * _tiles(grid, TILE),)](
+                bodies, lamps, camera, shares, first, length, objects, *grid, **options
+            )
+            kernels.cast_kernel[(count * _tiles(eye.size, CAST_TILE),)](
+                *(bodies, camera, offsets, ids, depth, visible, whole, first, objects, height, width),
+                SAMPLES=samples,
+                PADDED=padded,
+                **cast_options,
+            )
+            kernels.shade_kernel[(count * _tiles(eye.size, TILE),)](
+                *(bodies, lamps, camera, offsets, shares, ids, depth, frames, *sizes),
+                SAMPLES=samples,
+                PADDED=padded,
+                SAME=grid == eye.size,
+                **options,
+            )
     return (
         frames.view(batch, length, 3, height, width),
         visible.view(batch, -1, objects, height, width),
