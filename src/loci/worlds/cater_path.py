@@ -25,9 +25,9 @@ def _steps(frames: int) -> Places:
 
 @dataclass(frozen=True)
 class Path:
-    """A way from a place to (x, y), within some frames: straight along the floor, or lifted across; or a rest.
-
     """A way from a place to (x, y), within some frames: straight along the floor, or lifted across.
+
+    Most ways that are tried fail at their end, which is known at once; the way itself [3,frames] is made for the others.
     """
 
     start: Place
