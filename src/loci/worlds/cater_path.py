@@ -27,7 +27,7 @@ def _steps(frames: int) -> Places:
 class Path:
     """A way from a place to (x, y), within some frames: straight along the floor, or lifted across.
 
-    Most ways that are tried fail at their end, which is known at once; the way itself [3,frames] is made for the others.
+    Most ways that are tried fail at their end, which is known at once; the way itself is made for the others.
     """
 
     start: Place
