@@ -35,10 +35,8 @@ class TracesLike(Protocol):
 
 
 T = TypeVar("T", bound=TracesLike)
-COLUMNS = 128
-"""Numbers of one row that one program works on."""
-ENTRIES = 16
-"""Traces that are read at a time while they are summed."""
+NUMBERS = 4096
+"""How many of the traces' numbers a program has in flight, in whole rows."""
 
 
 def available() -> bool:
@@ -55,21 +53,25 @@ if triton is not None:
         local,
         inputs,
         new,
+        rows,
         gates,
         height,
         width,
+        ROWS: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        """new = keep · old + local · input, for one row of one gate of one trace."""
-        row = tl.program_id(0).to(tl.int64)  # (n · gates + g) · H + j
+        """new = keep · old + local · input, for some rows; a row is one gate of one trace."""
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)  # (n · gates + g) · H + j
+        here = row < rows
         entry = row // (gates * height)
-        column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        inside = column < width
-        leak = tl.load(keep + entry * height + row % height)
-        slope = tl.load(local + row)
-        x = tl.load(inputs + entry * width + column, mask=inside)
-        before = tl.load(old + row * width + column, mask=inside)
-        tl.store(new + row * width + column, leak * before + slope * x, mask=inside)
+        column = tl.arange(0, BLOCK)
+        inside = here[:, None] & (column < width)[None, :]
+        leak = tl.load(keep + entry * height + row % height, mask=here, other=0.0)
+        slope = tl.load(local + row, mask=here, other=0.0)
+        place = row.to(tl.int64)[:, None] * width + column[None, :]
+        x = tl.load(inputs + entry[:, None] * width + column[None, :], mask=inside, other=0.0)
+        before = tl.load(old + place, mask=inside, other=0.0)
+        tl.store(new + place, leak[:, None] * before + slope[:, None] * x, mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _collect_kernel(  # type: ignore[no-untyped-def]
@@ -85,7 +87,7 @@ if triton is not None:
     ):
         """out = sum over n of signal · trace, for one row of one gate; n in order, so the same in every run."""
         row = tl.program_id(0).to(tl.int64)  # g · H + j
-        column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        column = tl.arange(0, BLOCK)
         inside = column < width
         total = tl.zeros((BLOCK,), tl.float32)
         for first in range(0, COUNT, MANY):
@@ -96,6 +98,19 @@ if triton is not None:
             trace = tl.load(place, mask=there[:, None] & inside[None, :], other=0.0)
             total += tl.sum(weight[:, None] * trace, 0)
         tl.store(out + row * width + column, total, mask=inside)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _keep_kernel(  # type: ignore[no-untyped-def]
+        kept,
+        after,
+        into,
+        count,
+        BLOCK: tl.constexpr,
+    ):
+        """into = after, if kept; else nothing is read."""
+        place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = (place < count) & (tl.load(kept) != 0)
+        tl.store(into + place, tl.load(after + place, mask=inside), mask=inside)
 
 
 def _launch(kernel: Any) -> Any:
@@ -108,8 +123,11 @@ def _advance(old: Tensor, keep: Tensor, local: Tensor, inputs: Tensor) -> Tensor
     old, keep, local, inputs = (t.contiguous() for t in (old, keep, local, inputs))
     entries, gates, height, width = old.shape
     new = torch.empty_like(old)
-    grid = (entries * gates * height, triton.cdiv(width, COLUMNS))
-    _launch(_advance_kernel)[grid](old, keep, local, inputs, new, gates, height, width, BLOCK=COLUMNS, num_warps=1)
+    rows, block = entries * gates * height, triton.next_power_of_2(width)
+    many = max(1, NUMBERS // block)
+    _launch(_advance_kernel)[(triton.cdiv(rows, many),)](
+        old, keep, local, inputs, new, rows, gates, height, width, ROWS=many, BLOCK=block, num_warps=4
+    )
     return new
 
 
@@ -118,9 +136,18 @@ def _collect(signal: Tensor, traces: Tensor) -> Tensor:
     signal, traces = signal.contiguous(), traces.contiguous()
     entries, gates, height, width = traces.shape
     out = traces.new_empty(gates, height, width)
-    grid = (gates * height, triton.cdiv(width, COLUMNS))
-    _launch(_collect_kernel)[grid](
-        signal, traces, out, gates, height, width, COUNT=entries, BLOCK=COLUMNS, MANY=ENTRIES, num_warps=4
+    block = triton.next_power_of_2(width)
+    _launch(_collect_kernel)[(gates * height,)](
+        signal,
+        traces,
+        out,
+        gates,
+        height,
+        width,
+        COUNT=entries,
+        BLOCK=block,
+        MANY=max(1, NUMBERS // block),
+        num_warps=8,
     )
     return out
 
@@ -128,6 +155,17 @@ def _collect(signal: Tensor, traces: Tensor) -> Tensor:
 if triton is not None:
     _advance_op = torch.library.triton_op("loci::advance_traces", _advance, mutates_args=())
     _collect_op = torch.library.triton_op("loci::collect_traces", _collect, mutates_args=())
+
+
+def fits(after: Tensor, into: Tensor) -> bool:
+    """Whether `keep_if` is for these: numbers on a GPU, one beside the other in the same order."""
+    alike = after.dtype == into.dtype == torch.float32 and after.stride() == into.stride()
+    return triton is not None and into.is_cuda and alike and after.is_contiguous()
+
+
+def keep_if(kept: Tensor, after: Tensor, into: Tensor) -> None:
+    """`into` becomes `after` if kept, a number on the device; both are float32 and contiguous."""
+    _keep_kernel[(triton.cdiv(into.numel(), NUMBERS),)](kept, after, into, into.numel(), BLOCK=NUMBERS, num_warps=8)
 
 
 def advance_traces(traces: T, keep: Tensor, local: Tensor, inputs: Tensor) -> T:

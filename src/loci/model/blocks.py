@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from loci.kernels.convolution import conv2d
+
 
 def match_channels(x: Tensor, channels: int, dim: int = 1) -> Tensor:
     """A skip between different widths: the mean of runs of channels, each channel repeated, or both."""
@@ -34,6 +36,8 @@ def convolve(layer: nn.Conv2d, x: Tensor, gain: Tensor | None = None) -> Tensor:
         weight, bias = gain * weight, None if bias is None else gain * bias
     if x.dim() == 2:
         return F.linear(x, weight.flatten(1), bias)
+    if layer.stride == (1, 1):
+        return conv2d(x, weight, bias, layer.padding)
     return F.conv2d(x, weight, bias, layer.stride, layer.padding)  # type: ignore[arg-type]
 
 
@@ -95,7 +99,7 @@ def stride_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     outputs, inputs = weight.shape[:2]
     taps = F.pad(weight, (0, 1, 0, 1)).view(outputs, inputs, 3, 4, 3, 4)
     filters = taps.permute(0, 1, 3, 5, 2, 4).reshape(outputs, inputs * 16, 3, 3)
-    return F.conv2d(F.pixel_unshuffle(F.pad(x, (5, 3, 5, 3)), 4), filters, bias)
+    return conv2d(pixels_last(F.pixel_unshuffle(F.pad(x, (5, 3, 5, 3)), 4)), filters, bias)
 
 
 class DownBy4(nn.Module):
@@ -156,12 +160,12 @@ def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, skip: Tensor |
     """A transposed convolution 12×12 with stride 4 and padding 4, on top of nearest ×4 of `skip` [N,out,h,w].
 
     An output pixel of phase r reaches three inputs along an axis, through taps r + 8, r + 4 and r: sixteen ordinary 3×3
-    filters (of a transposed convolution, which flips them) instead of one sparse large one.
+    filters instead of one sparse large one.
     """
     inputs, outputs = weight.shape[:2]
     taps = weight.view(inputs, outputs, 3, 4, 3, 4)  # [in, out, tap row, phase row, tap column, phase column]
-    filters = taps.permute(0, 1, 3, 5, 2, 4).reshape(inputs, outputs * 16, 3, 3)
-    phases = F.conv_transpose2d(x, filters, padding=1).unflatten(1, (outputs, 16))
+    filters = taps.permute(1, 3, 5, 0, 2, 4).reshape(outputs * 16, inputs, 3, 3).flip(2, 3)
+    phases = conv2d(x, filters, padding=1).unflatten(1, (outputs, 16))
     below = bias if bias is None else bias[:, None, None]
     if skip is not None:
         below = skip if below is None else skip + below

@@ -123,12 +123,18 @@ class Encoder(nn.Module):
         inner = (own + colours).unflatten(0, view.own.shape[:2]) + shared[:, None]
         return layer.join(pixels_last((pooled * self.kept).flatten(0, 1)), pixels_last(inner.flatten(0, 1)))
 
+    @exact
+    def locate(self, x: Tensor) -> Tensor:
+        """The position head's last block, on which a place hangs directly; [B·K,3,h,w]."""
+        scores: Tensor = self.position_head[-1](x)
+        return scores
+
     def forward(self, view: View) -> Code:
         """What, where and depth order of every slot at t."""
         batch = view.own.shape[:2]
         x = self.look(self.down, view) if self.coarse else self.down(self.fine_blocks(self.look(self.fine_down, view)))
         x = self.blocks(x)
-        size, place, depth = self.position_head(x).unbind(1)
+        size, place, depth = self.locate(self.position_head[:-1](x)).unbind(1)
         sigma = torch.tanh(self.size_growth) * torch.sigmoid(size - 10).mean((1, 2))[:, None]
         return Code(
             position=torch.cat((soft_argmax(place), sigma), 1).unflatten(0, batch),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from loci.kernels import traces
 from loci.model import Loci, State
 from loci.model.frames import as_frame
 from loci.model.loss import loss_terms, object_error, warmup_target
@@ -199,7 +200,11 @@ def choose(kept: Tensor, after: Any, before: Any, into: Any = None) -> Any:
     if isinstance(after, Tensor):
         if into is None:
             return torch.where(kept, after, 0 if before is None else before)
-        if after.data_ptr() != into.data_ptr():
+        if after.data_ptr() == into.data_ptr():
+            return into
+        if before is into and traces.fits(after, into):
+            traces.keep_if(kept, after, into)
+        else:
             torch.where(kept, after, torch.zeros_like(after) if before is None else before, out=into)
         return into
     if isinstance(after, tuple):
