@@ -153,7 +153,7 @@ class Loci(nn.Module):
         bootstrapping: bool = False,
         disturb: Callable[[Code], Code] | None = None,
     ) -> tuple[State, StepOutput]:
-        """The main loop's body (Algorithm 1); the one recurrence that everything uses."""
+        """The main loop's body (Algorithm 1, lines 5-27); the one recurrence that everything uses."""
         if state.fresh:
             shown = torch.sqrt(difference(frame, state.background * self.compose.shown().detach()))
             error = torch.where((state.time == 0)[:, None, None, None], shown, error)

@@ -57,7 +57,7 @@ class State(NamedTuple):
     visible: Tensor
     """[B,K] the largest mask value now."""
     average: Code
-    """Gestalt and sigma averaged around the last time a slot was visible (Eq. Lo_g)."""
+    """Gestalt and sigma averaged around the last time a slot was visible (Eq. 3)."""
     time: Tensor
     """[B] steps since the start."""
     key: Tensor

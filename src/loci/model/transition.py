@@ -80,7 +80,7 @@ class Recurrence(nn.Module):
 
 
 class Snitch(nn.Module):
-    """The gating network that picks the slot of CATER's snitch (Phi in Eq. Ls)."""
+    """The gating network that picks the slot of CATER's snitch (Phi in Eq. 6)."""
 
     def __init__(self, gestalt: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Transition(nn.Module):
         return soft_binary(torch.sigmoid(raw), normals)
 
     def order(self, priority: Tensor, normals: Tensor | None) -> Tensor:
-        """z' = 25·((z·K + 0.1·N(0,1))·a + k·b) (Algorithm 2, line 1)."""
+        """z' = 25·((z·K + 0.1·N(0,1))·a + k·b) (Algorithm 2, line 3)."""
         slots = priority.shape[1]
         noisy = priority * slots if normals is None else priority * slots + PRIORITY_NOISE * normals
         index = torch.arange(slots, device=priority.device, dtype=priority.dtype)
