@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Code", "Config", "Loci", "ModelConfig", "State", "StepOutput", "load", "train"]
 
 
-def train(config: Config, out: Path | str) -> Outcome:  # type: ignore[no-redef]
+def train(config: Config, out: Path | str = "run") -> Outcome:  # type: ignore[no-redef]
     """Train a network from nothing.
 
     Args:

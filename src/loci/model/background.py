@@ -26,6 +26,10 @@ from loci.model.frames import as_frame, check_frame
 from loci.model.gatelord import CellState, GateL0RD
 
 
+BATCH = 8
+"""Windows of a video that are learned from side by side."""
+
+
 @dataclass(frozen=True)
 class BackgroundConfig:
     """Sizes of a moving background."""
@@ -124,7 +128,7 @@ def pretrain(
     frames: Tensor,
     *,
     steps: int = 2000,
-    batch: int = 8,
+    batch: int = BATCH,
     window: int = 8,
     rate: float = 2e-3,
     seed: int = 0,
