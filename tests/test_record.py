@@ -25,7 +25,11 @@ def test_a_resumed_run_keeps_the_whole_lines_up_to_its_update(tmp_path, torn):
     assert (tmp_path / METRICS).read_text() == line(1) + line(2) + line(2, "held_out")
     record.write(3, {"loss": 1 / 3}, "train")
     record.close()
-    assert json.loads((tmp_path / METRICS).read_text().splitlines()[-1]) == {"step": 3, "kind": "train", "loss": 0.333333}
+    assert json.loads((tmp_path / METRICS).read_text().splitlines()[-1]) == {
+        "step": 3,
+        "kind": "train",
+        "loss": 0.333333,
+    }
     assert not list(tmp_path.glob(".part-*"))
 
 

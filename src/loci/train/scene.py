@@ -11,7 +11,8 @@ from torch import Tensor
 
 from loci.config import Config
 from loci.data.source import Source
-from loci.model.background import BATCH, BackgroundConfig, MovingBackground, pretrain
+from loci.model.background import BackgroundConfig, MovingBackground
+from loci.train.background import BATCH, pretrain
 
 log = logging.getLogger(__name__)
 
