@@ -19,7 +19,7 @@ from loci.errors import UserError
 from loci.model import Loci
 from loci.train.feed import Feed, open_data, snitch_position
 from loci.train.footage import count_objects, first_video, network_size
-from loci.train.scene import Scene, still_scene
+from loci.train.scene import Scene, named_scene, still_scene
 from loci.worlds.moving_mnist import MovingMnist
 
 TINY = [
@@ -220,6 +220,17 @@ def test_the_display_says_how_long_it_will_take(capsys):
     assert "left" in said
 
 
+def test_time_left_is_what_the_clock_or_the_updates_leave():
+    for seconds, said in ((None, "9.8 minutes left"), (3600, "9.8 minutes left"), (250, "4.1 minutes left")):
+        display = Display(1000, seconds, quiet=True)
+        display.begun = (10, 0.0)
+        assert display._pace(20, 6.0).endswith(said)
+    assert Display(1000, 5, quiet=True)._pace(3, 1.0) == ""
+    late = Display(1000, 5, quiet=True)
+    late.begun = (0, 0.0)
+    assert late._pace(1, 9.0).endswith("0 seconds left")
+
+
 # What it learns from
 
 
@@ -305,6 +316,23 @@ def test_a_moving_background_is_learned_first_and_read_again(tmp_path):
     longer = replace(config, train=replace(config.train, updates=4))
     assert resume(tmp_path / "run", longer).updates == 4
     assert file.stat().st_mtime_ns == before
+
+
+def test_a_moving_background_looks_at_no_more_than_it_learns_from(tmp_path, monkeypatch):
+    asked = []
+
+    class Counted(MovingMnist):
+        def clips(self, indices, **more):
+            asked.extend(indices)
+            return super().clips(indices, **more)
+
+    from loci.train import scene
+
+    monkeypatch.setattr(scene, "pretrain", lambda *_, **__: None)
+    config = training.tiny(2, background_updates=100)
+    config = replace(config, data=replace(config.data, background="learned"))
+    named_scene(config, Counted(size=(32, 32), length=16), tmp_path, torch.device("cpu"))
+    assert asked == list(range(50))  # 100 updates of 8 frames each
 
 
 def test_where_the_snitch_is():

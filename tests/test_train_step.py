@@ -1,3 +1,4 @@
+import gc
 import itertools
 import math
 from dataclasses import replace
@@ -160,6 +161,61 @@ def test_a_window_reaches_back_in_time():
         found[window] = total
     name = "transition.recurrence.0.cell.state_weight"
     assert not torch.allclose(found[1][name], found[3][name], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "off", [(), ("position",), ("object",), ("time",), ("object", "time"), ("position", "object", "time")]
+)
+def test_a_regulariser_that_is_off_teaches_nothing(off):
+    """The loss is the sum of the others, and so is its gradient."""
+    clip = frames(length=6)
+    weights = replace(WEIGHTS, **dict.fromkeys(off, 0.0))
+    model, learner, optimisers = make()
+    with torch.no_grad():
+        model.decoder.mask.coarse.second.weight.add_(0.05)  # slots are seen, so that all terms count
+        model.compose.background_logit.fill_(-5)
+    state = model.start(2)
+    for t in range(4):
+        state, report, dropped = train_step(learner, model, optimisers, state, [lesson(clip, t)], plan(weights=weights))
+        assert not dropped
+    found = dict(zip(STATISTICS, report.tolist(), strict=True))
+    expected = sum(getattr(weights, name) * found[name] for name in Weights.__dataclass_fields__)
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    assert found["position"] > 0
+    computed = {"object", "time"} if len({"object", "time"} - set(off)) else set()
+    assert {name for name in ("object", "time") if found[name] > 0} == computed
+    loss, _, _ = learner(state, [lesson(clip, 4)], plan(weights=weights))
+    ours = torch.autograd.grad(loss, model.decoder.colour.coarse.second.weight)[0]
+    full, _, _ = learner(state, [lesson(clip, 4)], plan())
+    whole = torch.autograd.grad(full, model.decoder.colour.coarse.second.weight)[0]
+    assert torch.equal(ours, whole) == (not off)
+
+
+@pytest.mark.parametrize(("credit", "window"), [("eprop", 1), ("bptt", 1), ("bptt", 3)])
+@pytest.mark.parametrize("cell", ["gatelord", "lstm"])
+def test_memory_does_not_grow_with_the_length_of_a_sequence(cell, credit, window):
+    """After an update no cell's graph is left, and the state is as large as it was."""
+    model, _, _ = make()
+    transition = replace(model.config.transition, credit=credit, cell=cell)
+    model = Loci(replace(model.config, transition=transition)).train()
+    learner, optimisers = Learner(model), Optimisers(model)
+    clip, state, sizes = frames(length=window + 1), model.start(2), []
+
+    def graphs():
+        gc.collect()
+        return sum(type(thing).__name__ in ("GateL0RDStepBackward", "LSTMStepBackward") for thing in gc.get_objects())
+
+    lessons = [lesson(clip, t) for t in range(window)]
+    loss, _, _ = learner(state, lessons, plan())
+    assert graphs() == window, "the graph is noticed while it is there"
+    del loss
+    for _ in range(3):
+        state, _, _ = train_step(learner, model, optimisers, state, lessons, plan())
+        assert graphs() == 0
+        total = []
+        tree_map(lambda x: total.append(x.numel()) or x, state)  # noqa: B023
+        sizes.append(sum(total))
+    assert len(set(sizes)) == 1
 
 
 def test_supervision_moves_the_snitch_head():
