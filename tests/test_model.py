@@ -3,6 +3,7 @@
 import ast
 import copy
 import io
+import math
 import tokenize
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from loci.model.encoder import CHANNELS, View, twelve_channels, view_parts
 from loci.model.geometry import centre, gaussian, prioritise, soft_argmax
 from loci.model.loss import loss_terms, object_error, warmup_target
 from loci.model.state import tree_map
+from loci.model.transition import soft_binary
 
 TINY = {
     "height": 64,
@@ -220,6 +222,21 @@ def test_noise_is_on_in_training_off_otherwise_and_repeats():
     assert not torch.equal(quiet.code.gestalt, loud.code.gestalt)
     assert torch.equal(loud.code.gestalt, trained.code.gestalt)
     assert not torch.equal(quiet.code.priority, loud.code.priority)
+
+
+def test_every_step_and_every_video_draws_its_own_numbers():
+    model = make(torch.float64)
+    state = model.start(2, seed=3)
+    now, later = model.draw(state, True), model.draw(state._replace(time=state.time + 1), True)
+    for name in ("places", "gestalt"):
+        drawn = getattr(now, name)
+        assert not torch.isin(drawn, getattr(later, name)).any()
+        assert not torch.isin(drawn[0], drawn[1]).any()
+    for one, two in zip(now.noise, later.noise, strict=True):
+        assert not torch.isin(one, two).any()
+        assert not torch.isin(one[0], one[1]).any()
+    assert not torch.isin(now.gestalt, now.noise.gestalt).any()
+    assert not torch.isin(now.noise.priority, now.noise.choice).any()
 
 
 def test_seeds_and_generators_decide_the_search():
@@ -463,6 +480,59 @@ def test_channel_skips():
     assert match_channels(x, 3).flatten().tolist() == [0.5, 2.5, 4.5]
     assert match_channels(x, 12).flatten().tolist() == [i // 2 for i in range(12)]
     assert match_channels(x, 4).flatten().tolist() == [1, 1, 4, 4]
+
+
+def test_the_network_starts_as_the_notes_say():
+    """ReZero's scales, GateL0RD's and the attention's weights, the slots' start, the background's logit."""
+    torch.manual_seed(0)
+    model = Loci(presets.cater().model)
+    found = {}
+    for name, p in model.named_parameters():
+        if p.numel() == 1 and name.split(".")[-1] in ("alpha", "fine_scale", "sigma_scale"):
+            found.setdefault(round(math.log10(p.item())), set()).add(name)
+    tiny = {
+        f"transition.{part}.alpha"
+        for part in ("enter", "leave", "attention.0", "attention.1", "recurrence.0", "recurrence.1")
+    }
+    tiny |= {
+        f"encoder.{part}.alpha"
+        for part in ("fine_down", "down", "gestalt_head.0", *(f"fine_blocks.{i}" for i in range(3)))
+    }
+    tinier = {
+        f"decoder.{part}"
+        for part in ("mask.coarse.alpha", "mask.fine_scale", "colour.coarse.alpha", "colour.fine_scale")
+    }
+    one = {f"decoder.{branch}.fine.{i}.alpha" for branch in ("mask", "colour") for i in (2, 3)}
+    assert found == {-12: tiny, -16: tinier | {"transition.sigma_scale"}, 0: one}
+    assert (model.transition.priority_scale.item(), model.transition.index_scale.item()) == (1, 1)
+    cell, width = model.transition.recurrence[0].cell, 200
+    for weight in (cell.state_weight, cell.output_weight):
+        for part, bound in ((weight[..., :width], (6 / 400) ** 0.5), (weight[..., width:], (3 / 200) ** 0.5)):
+            assert 0.99 * bound < part.abs().max() <= bound
+            assert part.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert not cell.state_bias.any()
+    assert not cell.output_bias.any()
+    theirs = torch.nn.MultiheadAttention(200, 2, batch_first=True)
+    bound = (6 / (200 + 600)) ** 0.5  # torch's own start of that layer
+    assert 0.99 * bound < theirs.in_proj_weight.abs().max() <= bound
+    assert 0.99 * bound < model.transition.attention[0].project_in.weight.abs().max() <= bound
+    assert not model.transition.attention[0].project_in.bias.any()
+    assert not model.seed.gestalt_mean.any()
+    assert (model.seed.gestalt_std == 1).all()
+    assert model.seed.sigma.item() == 0
+    assert (model.compose.background_logit == 1).all()
+
+
+def test_noises_have_the_papers_size():
+    model = Loci(ModelConfig(**TINY)).double()
+    normals = torch.randn(4000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    still = model.transition.order(torch.zeros(4000, 3, dtype=torch.float64), None)
+    noisy = model.transition.order(torch.zeros(4000, 3, dtype=torch.float64), normals)
+    assert torch.equal(still[0], torch.tensor([0.0, 25.0, 50.0]).double())
+    torch.testing.assert_close(noisy - still, 25 * 0.1 * normals)
+    p = torch.tensor([0.0, 0.2, 0.5, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(soft_binary(p, torch.full((4,), 2.0).double()), torch.tensor([0, 0.52, 1.0, 1]).double())
+    assert soft_binary(p, None) is p
 
 
 def code_lines(path):
