@@ -417,6 +417,8 @@ def test_start_refuses_nonsense():
         model.start(0)
     with pytest.raises(UserError, match="background"):
         model.start(2, torch.zeros(3, 5, 5))
+    with pytest.raises(UserError, match=r"keys have shape \(3,\); expected \(2,\)"):
+        model.start(2, keys=torch.arange(3))
     with pytest.raises(UserError, match="expected"):
         model.observe(frames(model)[:, 0], model.start(2))
 

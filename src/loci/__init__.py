@@ -21,7 +21,7 @@ def train(config: Config, out: Path | str = "run") -> Outcome:  # type: ignore[n
 
     Args:
         config: What to train, on what and how; `loci.presets` has some to start from.
-        out: The run's folder, which must not hold a run yet.
+        out: The run's folder, which must not hold a run yet; `run` here by default.
 
     Returns:
         Why the run stopped, its updates, its folder (which `load` reads) and its last metrics.

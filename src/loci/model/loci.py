@@ -83,6 +83,8 @@ class Loci(nn.Module):
                 keys = drawn.to(self.device)
             else:
                 keys = random.key(seed, "state", torch.arange(batch, device=self.device), device=self.device)
+        if keys.shape != (batch,):
+            raise UserError(f"keys have shape {tuple(keys.shape)}; expected ({batch},), one for each video")
         scene = torch.zeros(3, *self.size) if background is None else background
         if scene.dim() == 3:
             scene = scene[None].expand(batch, -1, -1, -1)
