@@ -211,6 +211,20 @@ def test_back_propagation_carries_credit_and_one_step_does_not():
         assert (kept.grad is not None and bool(kept.grad.abs().sum() > 0)) == expects
 
 
+@pytest.mark.parametrize(("cell", "bias", "share"), [("gatelord", -9, 0), ("gatelord", 9, 1), ("lstm", 0, 0.5)])
+def test_gates_say_how_much_the_memories_change(cell, bias, share):
+    """GateL0RD: the share of gates that are open at all; LSTM: one minus the forget gate."""
+    model = make(transition=TransitionConfig(heads=1, layers=1, cell=cell))
+    weights = model.transition.recurrence[0].cell
+    with torch.no_grad():
+        for parameter in weights.parameters():
+            parameter.zero_()
+        if cell == "gatelord":
+            weights.state_bias[0] = bias
+        _, out = model.step(frames(model)[:, 0], model.start(2))
+    assert torch.equal(out.gates, torch.full((2, 3), float(share)))
+
+
 def test_noise_is_on_in_training_off_otherwise_and_repeats():
     model = make()
     video = frames(model)

@@ -110,7 +110,7 @@ class StepOutput(NamedTuple):
     error: Tensor
     """[B,1,H,W] what the prediction missed."""
     gates: Tensor
-    """[B,K] the share of open gates in the recurrent cells."""
+    """[B,K] the share of open gates in the recurrent cells; of LSTMs, how much of their memory they let go."""
     snitch: Tensor | None
     """[B,2] row and column of the snitch, where the model has the head."""
     choice: Tensor | None

@@ -74,9 +74,13 @@ class Recurrence(nn.Module):
         )
 
     def forward(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState, Tensor]:
-        """[B,K,C] -> [B,K,C], to be added; the new state; and the gates."""
+        """[B,K,C] -> [B,K,C], to be added; the new state; and the share of open gates [B,K].
+
+        An LSTM's are never shut: of it, how much of its memory it lets go.
+        """
         y, state, gates = self.cell(x, state)
-        return self.alpha * y, state, gates
+        opened = (gates > 0).to(gates.dtype) if isinstance(self.cell, GateL0RD) else gates
+        return self.alpha * y, state, opened.mean(-1)
 
 
 class Snitch(nn.Module):
@@ -122,10 +126,10 @@ class Transition(nn.Module):
         states, opened = [], []
         for attention, recurrence, cell in zip(self.attention, self.recurrence, cells, strict=True):
             x = x + attention(x)
-            change, state, gates = recurrence(x, cell)
+            change, state, share = recurrence(x, cell)
             x = x + change
             states.append(state)
-            opened.append((gates > 0).to(x.dtype).mean(-1))
+            opened.append(share)
         x = x.unflatten(2, (self.heads, -1)).mean(2) + self.leave.branch(x)
         return x, tuple(states), torch.stack(opened).mean(0)
 
