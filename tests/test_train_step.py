@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from loci import Loci, presets, random
 from loci.config import Config, Stage
+from loci.model.loss import object_error, reconstruction, warmup_target
 from loci.model.state import tree_map
 from loci.train.optimise import GROUPS, Optimisers, group_of
 from loci.train.schedule import Schedule, Settings, Weights, rectification
@@ -93,6 +94,24 @@ def test_who_learns_when():
     before = weights_of(fine)
     train_step(learner, fine, optimisers, state, [lesson(clip)], plan())
     assert {group_of(n) for n, p in fine.named_parameters() if not torch.equal(p, before[n])} == set(GROUPS)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_the_foreground_phase_teaches_the_foreground_and_then_whole_frames(over):
+    model, learner, _ = make()
+    scene = torch.full((3, 32, 32), 90, dtype=torch.uint8)
+    clip = torch.maximum(frames(length=2), scene)
+    state = model.start(2, scene)
+    _, output = model.step(clip[:, 0], state)
+    whole = clip[:, 1] / 255
+    foreground = warmup_target(whole, state.background)
+    assert 0.02 < (foreground > 0).float().mean() < 0.5
+    loss, _, report = learner(state, [lesson(clip)], plan(background=over, weights=Weights(1.0, 0.0, 0.0, 0.0, 0.0)))
+    torch.testing.assert_close(loss, reconstruction(output.frame, whole if over else foreground))
+    wrong = reconstruction(output.frame, foreground if over else whole)
+    assert not torch.allclose(loss, wrong, rtol=0.01)
+    missed = object_error(output.frame, whole, state.background)  # of whole frames in both phases
+    torch.testing.assert_close(report[STATISTICS.index("l2_object")], missed)
 
 
 def test_everything_handed_on_is_detached_and_growth_is_written():
