@@ -12,6 +12,8 @@ from loci import Loci, presets, random
 from loci.config import Config, Stage
 from loci.model.loss import object_error, reconstruction, warmup_target
 from loci.model.state import tree_map
+from loci.train.feed import Batch
+from loci.train.loop import lesson as teach
 from loci.train.optimise import GROUPS, Optimisers, group_of
 from loci.train.schedule import Schedule, Settings, Weights, rectification
 from loci.train.step import STATISTICS, Learner, Lesson, train_step
@@ -112,6 +114,33 @@ def test_the_foreground_phase_teaches_the_foreground_and_then_whole_frames(over)
     assert not torch.allclose(loss, wrong, rtol=0.01)
     missed = object_error(output.frame, whole, state.background)  # of whole frames in both phases
     torch.testing.assert_close(report[STATISTICS.index("l2_object")], missed)
+
+
+def test_what_each_time_teaches():
+    """The frame and a moving background as they are now; the next frame, and where the snitch is in it."""
+    video = torch.arange(4, dtype=torch.uint8)[None, :, None, None, None].expand(2, 4, 3, 8, 8)
+    where = torch.arange(4.0)[None, :, None].expand(2, 4, 2)
+    moving = Batch(video, video + 100, where)
+    for time, now, following in ((-1, 0, 0), (0, 0, 1), (2, 2, 3)):
+        taught = teach(moving, time)
+        assert taught.bootstrapping == (time < 0)
+        assert (taught.frame == now).all()
+        assert (taught.target == following).all()
+        assert (taught.background == now + 100).all()
+        assert (taught.snitch == following).all()
+    still = teach(Batch(video, video[:, :1], None), 2)
+    assert still.background is None
+    assert still.snitch is None
+
+
+def test_a_moving_background_is_the_one_of_each_frame():
+    model, learner, optimisers = make()
+    clip, state = frames(length=3), model.start(2)
+    for t in range(2):
+        scene = torch.full_like(clip[:, 0], 50 + t)
+        taught = lesson(clip, t, background=scene)
+        state, _, _ = train_step(learner, model, optimisers, state, [taught], plan())
+        torch.testing.assert_close(state.background, scene / 255)
 
 
 def test_everything_handed_on_is_detached_and_growth_is_written():
