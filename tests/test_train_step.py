@@ -326,6 +326,15 @@ def test_stages_follow_each_other_and_the_last_one_lasts():
     assert not settings.background
 
 
+def test_the_background_is_let_in_after_the_foreground_phase():
+    schedule = Schedule(Config())
+    before, after = (schedule.settings(update, 0) for update in (29_999, 30_000))
+    assert (before.background, after.background) == (False, True)
+    assert before.background_growth == after.background_growth == 0
+    assert schedule.settings(30_001, 0).background_growth > 0
+    assert after.size_growth > before.size_growth > 0
+
+
 def test_rate_warms_up_and_falls():
     stage = Stage(100, rate=1.0, warm_up=10, final=0.1)
     schedule = Schedule(Config(train=replace(Config().train, stages=(stage,))))
