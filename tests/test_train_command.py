@@ -13,12 +13,14 @@ import loci
 import training
 from loci import checkpoint, cli, presets
 from loci.commands.train_display import Display, duration, line
-from loci.config import Config, Stage
+from loci.config import Config, Stage, TransitionConfig
 from loci.data.clip import Clip
 from loci.errors import UserError
 from loci.model import Loci
 from loci.train.feed import Feed, open_data, snitch_position
 from loci.train.footage import count_objects, first_video, network_size
+from loci.train.loop import Trainer
+from loci.train.processes import Processes
 from loci.train.scene import Scene, named_scene, still_scene
 from loci.worlds.moving_mnist import MovingMnist
 
@@ -188,6 +190,43 @@ def test_stages_from_coarse_to_fine_are_one_run(tmp_path):
     from loci.train.run import resume
 
     assert resume(tmp_path / "run", longer).updates == 11
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "window", "plan"),
+    [
+        (0, 1, [[0], [1], [2]]),
+        (2, 1, [[-1], [-1], [0], [1], [2]]),
+        (2, 3, [[-1, -1, 0], [1, 2]]),
+        (1, 9, [[-1, 0, 1, 2]]),
+    ],
+)
+def test_every_frame_is_an_update_after_those_on_the_first(bootstrap, window, plan):
+    config = training.tiny()
+    model = replace(config.model, bootstrap=bootstrap, transition=TransitionConfig(1, 1, credit="bptt"))
+    config = replace(config, model=model, train=replace(config.train, window=window))
+    trainer = Trainer(config, Processes(0, 1, torch.device("cpu")))
+    trainer.close()
+    assert trainer.updates() == plan
+
+
+def test_the_best_network_is_the_best_of_its_own_size(tmp_path, monkeypatch):
+    """Errors of coarse and fine frames cannot be compared: the fine ones begin anew, though they are larger here."""
+    from loci.train import loop
+
+    errors = {"coarse": iter([0.1, 0.2]), "fine": iter([0.5, 0.3, 0.4])}
+
+    def measured(model, *_):
+        return torch.tensor([1, next(errors[model.config.resolution]), 1, 1, 1, 1], dtype=torch.float64)
+
+    monkeypatch.setattr(loop, "evaluate", measured)
+    config = training.tiny(evaluate_every=3, foreground=0)
+    stages = (Stage(6, "coarse", 1e-3), Stage(9, "fine", 1e-4))
+    model = replace(config.model, height=128, width=128)
+    data = replace(config.data, length=3)
+    loci.train(replace(config, model=model, data=data, train=replace(config.train, stages=stages)), tmp_path / "run")
+    best = checkpoint.read(tmp_path / "run" / "best.safetensors")
+    assert (best.step, best.config.model.resolution, best.extra["held_out"]["l2_object"]) == (12, "fine", 0.3)
 
 
 # What a person sees

@@ -26,7 +26,8 @@ def tiny(length=24, batch=2, **train):
     model = replace(config.model, gestalt=8, bootstrap=1, slots=2)
     data = replace(config.data, batch=batch, length=4)
     quick = {"log_every": 1, "save_every": 5, "evaluate_every": 0, "picture_every": 0, "evaluate_clips": 2}
-    train = replace(config.train, stages=(Stage(length, rate=1e-3),), foreground=6, growth=30.0, **(quick | train))
+    quick |= {"foreground": 6, "growth": 30.0}
+    train = replace(config.train, stages=(Stage(length, rate=1e-3),), **(quick | train))
     return replace(config, model=model, data=data, train=train)
 
 
