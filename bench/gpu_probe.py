@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python3 bench/gpu_probe.py train moving_mnist 64 bfloat16 [--set model.slots=2 ...] [--repeats 50]
 
-A row of JSON goes to $OUT/probe.jsonl, the kernels to the screen. A first call on a fresh machine compiles; calls side by
-side compile side by side, and a second call finds what the first has compiled.
+A row of JSON goes to $OUT/probe.jsonl, the kernels to the screen. A first call on a fresh machine compiles; calls side
+by side compile side by side, and a second call finds what the first has compiled.
 """
 
 import argparse

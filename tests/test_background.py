@@ -3,10 +3,11 @@ import pytest
 import torch
 
 from loci.errors import UserError
-from loci.model.background import BackgroundConfig, MovingBackground, pretrain
+from loci.model.background import BackgroundConfig, MovingBackground
 from loci.track import learn_background
 from loci.track.background import limited, mixture, read_image, same_scene, sample, write_image
 from loci.track.video_out import video_out
+from loci.train.background import pretrain
 
 H, W = 32, 48
 

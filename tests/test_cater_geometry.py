@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from loci.data.cater_geometry import cell_centres, project, screen_class, snitch_class, unproject
+from loci.data.cater_geometry import CATER_CAMERA, cell_centres, project, screen_class, snitch_class, unproject
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def test_geometry_equals_the_recorded():
     recorded = load_file(GOLDEN / "cater_geometry.safetensors")
+    assert torch.equal(CATER_CAMERA.rows("cpu", torch.float32), recorded["camera"])
     torch.testing.assert_close(project(recorded["world"]), recorded["screen_yx"], atol=1e-6, rtol=0)
     back = unproject(recorded["predicted_screen_yx"], clip=False)
     torch.testing.assert_close(back, recorded["predicted_world"], atol=5e-6, rtol=0)

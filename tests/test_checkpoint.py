@@ -1,7 +1,9 @@
 """Networks on disk."""
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -180,6 +182,27 @@ def test_nothing_not_finite_is_saved(model, tmp_path):
     with pytest.raises(UserError, match=r"x has values that are not finite"):
         checkpoint.write(tmp_path / "bad.safetensors", content)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_name(model, tmp_path, monkeypatch):
+    """Data to the disk, then the name, then the folder: else a power cut leaves a name without its data."""
+    done, path = [], tmp_path / "net.safetensors"
+    fsync, rename = os.fsync, Path.replace
+
+    def note_fsync(handle):
+        (target,) = (f for f in (tmp_path, *tmp_path.iterdir()) if os.path.samestat(f.stat(), os.fstat(handle)))
+        done.append("folder" if target == tmp_path else f"{target.name}, {target.stat().st_size > 1000}")
+        fsync(handle)
+
+    def note_rename(part, target):
+        done.append(f"{part.name} -> {Path(target).name}")
+        return rename(part, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_rename)
+    checkpoint.save(path, model)
+    part = f".part-{os.getpid()}-net.safetensors"
+    assert done == [f"{part}, True", f"{part} -> net.safetensors", "folder"]
 
 
 def test_where_nothing_can_be_written(model, tmp_path):

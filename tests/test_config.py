@@ -139,9 +139,18 @@ def test_a_field_like_no_other_lists_those_there_are():
         ({"model": {"zeroed": ["fram"]}}, "model.zeroed.0 is 'fram'; choose from 'frame'"),
         ({"train": {"stages": [{"rate": "x"}]}}, "train.stages.0.rate is 'x', a str; expected float"),
         ({"train": {"minutes": "x"}}, "train.minutes is 'x', a str; expected float"),
+        ({"model": {"encoder": {"layers": -1}}}, "model.encoder.layers is -1; it must be 0 or more"),
+        (
+            {"model": {"encoder": {"channels": 50}}},
+            "model.encoder.channels is 50; it must be a positive multiple of model.",
+        ),
+        ({"model": {"transition": {"heads": 0}}}, "model.transition.heads is 0"),
+        ({"model": {"decoder": {"channels": 16}}}, "model.decoder.channels is 16"),
+        ({"model": {"search": {"candidates": 0}}}, "model.search.candidates is 0"),
+        ({"train": {"stages": [{}, {"rate": 0.0}]}}, "train.stages.1: train.stages: rate is 0.0"),
     ],
 )
-def test_a_wrong_type_is_named_with_its_full_path(values, text):
+def test_what_is_wrong_is_named_with_its_full_path(values, text):
     with pytest.raises(UserError) as caught:
         from_dict(Config, values)
     assert text in str(caught.value)

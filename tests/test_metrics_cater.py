@@ -15,7 +15,7 @@ def recorded():
 
 def test_recorded_positions_score_as_recorded(recorded):
     scores = score_screen(recorded["predicted_screen_yx"], recorded["world"])
-    torch.testing.assert_close(scores.l2, recorded["l2"], atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(scores.l2, recorded["l2"], atol=1e-5, rtol=0)
     assert scores.top1.mean().item() == pytest.approx(recorded["top1"].item())
     assert scores.top5.mean().item() == pytest.approx(recorded["top5"].item())
 

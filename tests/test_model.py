@@ -1,21 +1,29 @@
 """The model's promises: one recurrence, no hidden state, free batches, clear errors."""
 
+import ast
 import copy
+import io
+import math
+import tokenize
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import loci.model
 from loci import presets
 from loci.config import FEATURES, DecoderConfig, EncoderConfig, ModelConfig, SearchConfig, TransitionConfig
 from loci.errors import UserError
+from loci.evaluate import metrics
 from loci.model import Loci, State
 from loci.model.blocks import match_channels, upsample_conv
 from loci.model.encoder import CHANNELS, View, twelve_channels, view_parts
 from loci.model.geometry import centre, gaussian, prioritise, soft_argmax
-from loci.model.loss import loss_terms
+from loci.model.loss import loss_terms, object_error, warmup_target
 from loci.model.state import tree_map
+from loci.model.transition import soft_binary
 
 TINY = {
     "height": 64,
@@ -117,22 +125,56 @@ def test_join_fills_missing_traces_with_zeros():
     model.step(frames(model, batch=3)[:, 0], joined)
 
 
-def test_nothing_changes_in_a_module():
-    model = make().train()
+def attributes(value):
+    """What a module has, hooks and registries included, as something that can be compared later."""
+    if isinstance(value, torch.Tensor):
+        return (id(value), value.detach().clone().flatten().tolist())
+    if isinstance(value, dict):
+        return {key: attributes(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [attributes(item) for item in value]
+    return id(value) if isinstance(value, torch.nn.Module) else copy.deepcopy(value)
+
+
+def snapshot(model):
+    return {name: attributes(vars(module)) for name, module in model.named_modules()}
+
+
+@pytest.mark.parametrize("cell", ["gatelord", "lstm"])
+def test_nothing_changes_in_a_module(cell):
+    model = make(snitch=True, transition=TransitionConfig(heads=2, layers=2, cell=cell)).train()
     video = frames(model)
-
-    def snapshot():
-        return {
-            name: {k: v for k, v in vars(module).items() if not k.startswith("_")} | {"keys": set(vars(module))}
-            for name, module in model.named_modules()
-        }
-
-    before, weights = snapshot(), copy.deepcopy(model.state_dict())
+    before = snapshot(model)
     state = model.bootstrap(video[:, 0], model.start(2))
     state, _ = model.observe(video, state)
-    model.imagine(state, 2)
-    assert snapshot() == before
-    assert_same(tuple(weights.values()), tuple(model.state_dict().values()))
+    _, out = model.step(video[:, 1], state, background=video[:, 0])
+    loss_terms(model.decoder, state, out, video[:, 1], snitch=torch.zeros(2, 2))
+    with torch.no_grad():
+        model.imagine(state, 2)
+    model.eval().train()
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("kind", ["a new attribute", "a hidden one", "a buffer", "a list that grows"])
+def test_a_module_that_keeps_something_is_noticed(kind):
+    model = make()
+    model.encoder._kept, model.encoder.seen = 0, []
+
+    def keep(module, *_):
+        if kind == "a new attribute":
+            module.last = torch.zeros(1)
+        elif kind == "a hidden one":
+            module._kept += 1
+        elif kind == "a buffer":
+            module.kept.add_(1)
+        else:
+            module.seen.append(1)
+
+    model.encoder.register_forward_hook(keep)
+    before = snapshot(model)
+    with torch.no_grad():
+        model.step(frames(model)[:, 0], model.start(2))
+    assert snapshot(model) != before
 
 
 def test_without_gradients_there_are_no_traces():
@@ -169,6 +211,20 @@ def test_back_propagation_carries_credit_and_one_step_does_not():
         assert (kept.grad is not None and bool(kept.grad.abs().sum() > 0)) == expects
 
 
+@pytest.mark.parametrize(("cell", "bias", "share"), [("gatelord", -9, 0), ("gatelord", 9, 1), ("lstm", 0, 0.5)])
+def test_gates_say_how_much_the_memories_change(cell, bias, share):
+    """GateL0RD: the share of gates that are open at all; LSTM: one minus the forget gate."""
+    model = make(transition=TransitionConfig(heads=1, layers=1, cell=cell))
+    weights = model.transition.recurrence[0].cell
+    with torch.no_grad():
+        for parameter in weights.parameters():
+            parameter.zero_()
+        if cell == "gatelord":
+            weights.state_bias[0] = bias
+        _, out = model.step(frames(model)[:, 0], model.start(2))
+    assert torch.equal(out.gates, torch.full((2, 3), float(share)))
+
+
 def test_noise_is_on_in_training_off_otherwise_and_repeats():
     model = make()
     video = frames(model)
@@ -180,6 +236,21 @@ def test_noise_is_on_in_training_off_otherwise_and_repeats():
     assert not torch.equal(quiet.code.gestalt, loud.code.gestalt)
     assert torch.equal(loud.code.gestalt, trained.code.gestalt)
     assert not torch.equal(quiet.code.priority, loud.code.priority)
+
+
+def test_every_step_and_every_video_draws_its_own_numbers():
+    model = make(torch.float64)
+    state = model.start(2, seed=3)
+    now, later = model.draw(state, True), model.draw(state._replace(time=state.time + 1), True)
+    for name in ("places", "gestalt"):
+        drawn = getattr(now, name)
+        assert not torch.isin(drawn, getattr(later, name)).any()
+        assert not torch.isin(drawn[0], drawn[1]).any()
+    for one, two in zip(now.noise, later.noise, strict=True):
+        assert not torch.isin(one, two).any()
+        assert not torch.isin(one[0], one[1]).any()
+    assert not torch.isin(now.gestalt, now.noise.gestalt).any()
+    assert not torch.isin(now.noise.priority, now.noise.choice).any()
 
 
 def test_seeds_and_generators_decide_the_search():
@@ -285,6 +356,34 @@ def test_coarse_and_fine_share_weights():
     assert coarse.size == (16, 20)
 
 
+def test_the_warm_up_teaches_the_foreground_on_black():
+    background = torch.full((1, 3, 4, 4), 0.5)
+    frame = background.clone()
+    frame[:, :, 0, 0] = 0.9
+    frame[:, :, 0, 1] = 0.55  # shadows and noise are no foreground
+    frame[:, 0, 0, 2] = 0.7  # in one colour alone: root of 0.04 / 3 is 0.115
+    frame[:, 0, 0, 3] = 0.65  # root of 0.0225 / 3 is 0.087
+    target = warmup_target(frame, background)
+    kept = (target != 0).any(1)[0]
+    assert kept.nonzero().tolist() == [[0, 0], [0, 2]]
+    assert torch.equal(target[:, :, kept], frame[:, :, kept])
+    model = make()
+    model.compose.background_growth.zero_()
+    model.compose.background_logit.data.fill_(50)
+    with torch.no_grad():
+        _, out = model.step(torch.ones(1, 3, *model.size), model.start(1, torch.ones(3, *model.size)))
+    assert out.frame.max() < 1e-6, "black where only the background would be"
+    torch.testing.assert_close(out.error, torch.ones_like(out.error))  # it is missed all the same
+
+
+def test_the_object_error_is_the_papers_formula():
+    predicted, frame, background = torch.rand(3, 2, 3, 5, 7, dtype=torch.float64)
+    weight = ((frame - background) ** 2).sum(1, keepdim=True) / 3
+    theirs = (((predicted - frame) * weight.sqrt()) ** 2).sum()
+    torch.testing.assert_close(object_error(predicted, frame, background) * predicted.numel(), theirs)
+    torch.testing.assert_close(metrics.l2_object(predicted, frame, background).sum(), theirs)
+
+
 def test_losses_are_silent_in_the_bootstrap_and_count_afterwards():
     model = make(torch.float32).train()
     video = frames(model)
@@ -332,6 +431,8 @@ def test_start_refuses_nonsense():
         model.start(0)
     with pytest.raises(UserError, match="background"):
         model.start(2, torch.zeros(3, 5, 5))
+    with pytest.raises(UserError, match=r"keys have shape \(3,\); expected \(2,\)"):
+        model.start(2, keys=torch.arange(3))
     with pytest.raises(UserError, match="expected"):
         model.observe(frames(model)[:, 0], model.start(2))
 
@@ -395,6 +496,75 @@ def test_channel_skips():
     assert match_channels(x, 3).flatten().tolist() == [0.5, 2.5, 4.5]
     assert match_channels(x, 12).flatten().tolist() == [i // 2 for i in range(12)]
     assert match_channels(x, 4).flatten().tolist() == [1, 1, 4, 4]
+
+
+def test_the_network_starts_as_the_notes_say():
+    """ReZero's scales, GateL0RD's and the attention's weights, the slots' start, the background's logit."""
+    torch.manual_seed(0)
+    model = Loci(presets.cater().model)
+    found = {}
+    for name, p in model.named_parameters():
+        if p.numel() == 1 and name.split(".")[-1] in ("alpha", "fine_scale", "sigma_scale"):
+            found.setdefault(round(math.log10(p.item())), set()).add(name)
+    tiny = {
+        f"transition.{part}.alpha"
+        for part in ("enter", "leave", "attention.0", "attention.1", "recurrence.0", "recurrence.1")
+    }
+    tiny |= {
+        f"encoder.{part}.alpha"
+        for part in ("fine_down", "down", "gestalt_head.0", *(f"fine_blocks.{i}" for i in range(3)))
+    }
+    tinier = {
+        f"decoder.{part}"
+        for part in ("mask.coarse.alpha", "mask.fine_scale", "colour.coarse.alpha", "colour.fine_scale")
+    }
+    one = {f"decoder.{branch}.fine.{i}.alpha" for branch in ("mask", "colour") for i in (2, 3)}
+    assert found == {-12: tiny, -16: tinier | {"transition.sigma_scale"}, 0: one}
+    assert (model.transition.priority_scale.item(), model.transition.index_scale.item()) == (1, 1)
+    cell, width = model.transition.recurrence[0].cell, 200
+    for weight in (cell.state_weight, cell.output_weight):
+        for part, bound in ((weight[..., :width], (6 / 400) ** 0.5), (weight[..., width:], (3 / 200) ** 0.5)):
+            assert 0.99 * bound < part.abs().max() <= bound
+            assert part.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert not cell.state_bias.any()
+    assert not cell.output_bias.any()
+    theirs = torch.nn.MultiheadAttention(200, 2, batch_first=True)
+    bound = (6 / (200 + 600)) ** 0.5  # torch's own start of that layer
+    assert 0.99 * bound < theirs.in_proj_weight.abs().max() <= bound
+    assert 0.99 * bound < model.transition.attention[0].project_in.weight.abs().max() <= bound
+    assert not model.transition.attention[0].project_in.bias.any()
+    assert not model.seed.gestalt_mean.any()
+    assert (model.seed.gestalt_std == 1).all()
+    assert model.seed.sigma.item() == 0
+    assert (model.compose.background_logit == 1).all()
+
+
+def test_noises_have_the_papers_size():
+    model = Loci(ModelConfig(**TINY)).double()
+    normals = torch.randn(4000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    still = model.transition.order(torch.zeros(4000, 3, dtype=torch.float64), None)
+    noisy = model.transition.order(torch.zeros(4000, 3, dtype=torch.float64), normals)
+    assert torch.equal(still[0], torch.tensor([0.0, 25.0, 50.0]).double())
+    torch.testing.assert_close(noisy - still, 25 * 0.1 * normals)
+    p = torch.tensor([0.0, 0.2, 0.5, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(soft_binary(p, torch.full((4,), 2.0).double()), torch.tensor([0, 0.52, 1.0, 1]).double())
+    assert soft_binary(p, None) is p
+
+
+def code_lines(path):
+    """Lines that say something to the machine: neither empty, nor comment, nor docstring."""
+    text = path.read_text()
+    strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
+    quoted = {n for s in strings if isinstance(s, ast.Constant) for n in range(s.lineno, s.end_lineno + 1)}
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in skipped]
+    return len({n for token in tokens for n in range(token.start[0], token.end[0] + 1)} - quoted)
+
+
+def test_the_core_can_be_read_in_one_go():
+    files = list(Path(loci.model.__file__).parent.glob("*.py"))
+    assert sum(map(code_lines, files)) < 1200
+    assert max(len(file.read_text().splitlines()) for file in files) < 300
 
 
 def test_the_presets_build():

@@ -13,13 +13,15 @@ import loci
 import training
 from loci import checkpoint, cli, presets
 from loci.commands.train_display import Display, duration, line
-from loci.config import Config, Stage
+from loci.config import Config, Stage, TransitionConfig
 from loci.data.clip import Clip
 from loci.errors import UserError
 from loci.model import Loci
 from loci.train.feed import Feed, open_data, snitch_position
 from loci.train.footage import count_objects, first_video, network_size
-from loci.train.scene import Scene, still_scene
+from loci.train.loop import Trainer
+from loci.train.processes import Processes
+from loci.train.scene import Scene, named_scene, still_scene
 from loci.worlds.moving_mnist import MovingMnist
 
 TINY = [
@@ -110,6 +112,10 @@ def test_resume_by_command_and_what_it_refuses(run, capsys):
         (["smoke", "--train.device", "tpu", "--out", "x"], "train.device is 'tpu'"),
         (["smoke", "--data.source", "movi", "--out", "x"], "--data.path PATH"),
         (["smoke", "--data.source", "moving_mnits", "--out", "x"], "moving_mnist"),
+        (["smoke", "--data.options", "digits=x", "--out", "x"], "data.options digits=x: a value of another kind"),
+        (["smoke", "--data.options", "seed=3", "--out", "x"], "use --train.seed"),
+        (["smoke", "--data.options", "digit=3", "--out", "x"], "did you mean 'digits'"),
+        (["smoke", "--data.background", "none.png", "--out", "x"], "none.png cannot be read"),
         (["video", "--out", "x"], "--data.path PATH"),
         (["video", "--data.path", "/nowhere.mp4", "--out", "x"], "there is no /nowhere.mp4"),
     ],
@@ -186,6 +192,43 @@ def test_stages_from_coarse_to_fine_are_one_run(tmp_path):
     assert resume(tmp_path / "run", longer).updates == 11
 
 
+@pytest.mark.parametrize(
+    ("bootstrap", "window", "plan"),
+    [
+        (0, 1, [[0], [1], [2]]),
+        (2, 1, [[-1], [-1], [0], [1], [2]]),
+        (2, 3, [[-1, -1, 0], [1, 2]]),
+        (1, 9, [[-1, 0, 1, 2]]),
+    ],
+)
+def test_every_frame_is_an_update_after_those_on_the_first(bootstrap, window, plan):
+    config = training.tiny()
+    model = replace(config.model, bootstrap=bootstrap, transition=TransitionConfig(1, 1, credit="bptt"))
+    config = replace(config, model=model, train=replace(config.train, window=window))
+    trainer = Trainer(config, Processes(0, 1, torch.device("cpu")))
+    trainer.close()
+    assert trainer.updates() == plan
+
+
+def test_the_best_network_is_the_best_of_its_own_size(tmp_path, monkeypatch):
+    """Errors of coarse and fine frames cannot be compared: the fine ones begin anew, though they are larger here."""
+    from loci.train import loop
+
+    errors = {"coarse": iter([0.1, 0.2]), "fine": iter([0.5, 0.3, 0.4])}
+
+    def measured(model, *_):
+        return torch.tensor([1, next(errors[model.config.resolution]), 1, 1, 1, 1], dtype=torch.float64)
+
+    monkeypatch.setattr(loop, "evaluate", measured)
+    config = training.tiny(evaluate_every=3, foreground=0)
+    stages = (Stage(6, "coarse", 1e-3), Stage(9, "fine", 1e-4))
+    model = replace(config.model, height=128, width=128)
+    data = replace(config.data, length=3)
+    loci.train(replace(config, model=model, data=data, train=replace(config.train, stages=stages)), tmp_path / "run")
+    best = checkpoint.read(tmp_path / "run" / "best.safetensors")
+    assert (best.step, best.config.model.resolution, best.extra["held_out"]["l2_object"]) == (12, "fine", 0.3)
+
+
 # What a person sees
 
 
@@ -218,6 +261,17 @@ def test_the_display_says_how_long_it_will_take(capsys):
     assert said.startswith("20/100")
     assert "updates/s" in said
     assert "left" in said
+
+
+def test_time_left_is_what_the_clock_or_the_updates_leave():
+    for seconds, said in ((None, "9.8 minutes left"), (3600, "9.8 minutes left"), (250, "4.1 minutes left")):
+        display = Display(1000, seconds, quiet=True)
+        display.begun = (10, 0.0)
+        assert display._pace(20, 6.0).endswith(said)
+    assert Display(1000, 5, quiet=True)._pace(3, 1.0) == ""
+    late = Display(1000, 5, quiet=True)
+    late.begun = (0, 0.0)
+    assert late._pace(1, 9.0).endswith("0 seconds left")
 
 
 # What it learns from
@@ -305,6 +359,23 @@ def test_a_moving_background_is_learned_first_and_read_again(tmp_path):
     longer = replace(config, train=replace(config.train, updates=4))
     assert resume(tmp_path / "run", longer).updates == 4
     assert file.stat().st_mtime_ns == before
+
+
+def test_a_moving_background_looks_at_no_more_than_it_learns_from(tmp_path, monkeypatch):
+    asked = []
+
+    class Counted(MovingMnist):
+        def clips(self, indices, **more):
+            asked.extend(indices)
+            return super().clips(indices, **more)
+
+    from loci.train import scene
+
+    monkeypatch.setattr(scene, "pretrain", lambda *_, **__: None)
+    config = training.tiny(2, background_updates=100)
+    config = replace(config, data=replace(config.data, background="learned"))
+    named_scene(config, Counted(size=(32, 32), length=16), tmp_path, torch.device("cpu"))
+    assert asked == list(range(50))  # 100 updates of 8 frames each
 
 
 def test_where_the_snitch_is():

@@ -65,6 +65,14 @@ def test_two_processes_learn_what_one_does_and_one_goes_on(alone, tmp_path):
         assert line == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
+def test_two_processes_go_on_with_what_one_began(alone, tmp_path):
+    out = tmp_path / "run"
+    assert training.finish(training.start("begin", out, config(10, evaluate_every=10))) == 0
+    for child in start_two("resume", out, config(evaluate_every=10)):
+        assert training.finish(child, 120) == 0
+    assert_close(out, alone)
+
+
 def test_torchrun_and_a_process_that_dies(tmp_path):
     out = tmp_path / "run"
     words = (

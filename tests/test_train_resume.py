@@ -129,6 +129,40 @@ def test_a_full_disk_leaves_the_earlier_ones(run):
     assert not list(run.rglob(".part-*"))
 
 
+def test_metrics_that_find_no_room_end_the_run_and_harm_nothing(run):
+    before = {file.name: file.read_bytes() for file in checkpoint.checkpoints(run)}
+    content = newest(run)[1]
+    longer = replace(content.config, train=replace(content.config.train, updates=70, save_every=1000))
+    limit = (run / "metrics.jsonl").stat().st_size + 700
+    assert training.finish(training.start("resume", run, longer, limit=limit)) == 2
+    assert f"cannot write to {run}: File too large; what was saved before" in run.with_suffix(".told").read_text()
+    assert {file.name: file.read_bytes() for file in checkpoint.checkpoints(run)} == before
+    assert resume(run, replace(longer, train=replace(longer.train, updates=50))).updates == 50
+    steps = [line["step"] for line in training.metrics(run) if line["kind"] == "train"]
+    assert steps == list(range(1, 51))
+
+
+RECIPES = {
+    "lstm": {"model.transition.cell": "lstm"},
+    "bptt": {"model.transition.credit": "bptt", "train.window": 2},
+    "no credit": {"model.transition.credit": "bptt", "model.transition.cell": "lstm"},
+    "no regularisers": {"loss.position": 0.0, "loss.object": 0.0, "loss.time": 0.0},
+    "blind": {"model.zeroed": ["error", "own_mask"], "model.search.invisible": True, "model.search.guided": False},
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_goes_on_bit_for_bit(name, tmp_path):
+    from loci.evaluate.ablations import changed
+
+    config = changed(training.tiny(11), RECIPES[name])
+    begin(config, tmp_path / "whole")
+    begin(replace(config, train=replace(config.train, updates=6)), tmp_path / "parts")
+    resume(tmp_path / "parts", config)
+    training.assert_same(training.final(tmp_path / "parts"), training.final(tmp_path / "whole"), 150)
+    assert training.metrics(tmp_path / "parts") == training.metrics(tmp_path / "whole")
+
+
 def test_a_run_may_become_longer(run):
     content = newest(run)[1]
     longer = replace(content.config, train=replace(content.config.train, updates=50, log_every=3))

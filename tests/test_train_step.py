@@ -1,3 +1,4 @@
+import gc
 import itertools
 import math
 from dataclasses import replace
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 
 from loci import Loci, presets, random
 from loci.config import Config, Stage
+from loci.model.loss import object_error, reconstruction, warmup_target
 from loci.model.state import tree_map
+from loci.train.feed import Batch
 from loci.train.loop import Trainer
+from loci.train.loop import lesson as teach
 from loci.train.optimise import GROUPS, Optimisers, group_of
 from loci.train.processes import Processes
 from loci.train.schedule import Schedule, Settings, Weights, rectification
@@ -96,6 +100,51 @@ def test_who_learns_when():
     assert {group_of(n) for n, p in fine.named_parameters() if not torch.equal(p, before[n])} == set(GROUPS)
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_the_foreground_phase_teaches_the_foreground_and_then_whole_frames(over):
+    model, learner, _ = make()
+    scene = torch.full((3, 32, 32), 90, dtype=torch.uint8)
+    clip = torch.maximum(frames(length=2), scene)
+    state = model.start(2, scene)
+    _, output = model.step(clip[:, 0], state)
+    whole = clip[:, 1] / 255
+    foreground = warmup_target(whole, state.background)
+    assert 0.02 < (foreground > 0).float().mean() < 0.5
+    loss, _, report = learner(state, [lesson(clip)], plan(background=over, weights=Weights(1.0, 0.0, 0.0, 0.0, 0.0)))
+    torch.testing.assert_close(loss, reconstruction(output.frame, whole if over else foreground))
+    wrong = reconstruction(output.frame, foreground if over else whole)
+    assert not torch.allclose(loss, wrong, rtol=0.01)
+    missed = object_error(output.frame, whole, state.background)  # of whole frames in both phases
+    torch.testing.assert_close(report[STATISTICS.index("l2_object")], missed)
+
+
+def test_what_each_time_teaches():
+    """The frame and a moving background as they are now; the next frame, and where the snitch is in it."""
+    video = torch.arange(4, dtype=torch.uint8)[None, :, None, None, None].expand(2, 4, 3, 8, 8)
+    where = torch.arange(4.0)[None, :, None].expand(2, 4, 2)
+    moving = Batch(video, video + 100, where)
+    for time, now, following in ((-1, 0, 0), (0, 0, 1), (2, 2, 3)):
+        taught = teach(moving, time)
+        assert taught.bootstrapping == (time < 0)
+        assert (taught.frame == now).all()
+        assert (taught.target == following).all()
+        assert (taught.background == now + 100).all()
+        assert (taught.snitch == following).all()
+    still = teach(Batch(video, video[:, :1], None), 2)
+    assert still.background is None
+    assert still.snitch is None
+
+
+def test_a_moving_background_is_the_one_of_each_frame():
+    model, learner, optimisers = make()
+    clip, state = frames(length=3), model.start(2)
+    for t in range(2):
+        scene = torch.full_like(clip[:, 0], 50 + t)
+        taught = lesson(clip, t, background=scene)
+        state, _, _ = train_step(learner, model, optimisers, state, [taught], plan())
+        torch.testing.assert_close(state.background, scene / 255)
+
+
 def test_everything_handed_on_is_detached_and_growth_is_written():
     model, learner, optimisers = make()
     state, _, _ = train_step(learner, model, optimisers, model.start(2), [lesson(frames())], plan())
@@ -164,6 +213,61 @@ def test_a_window_reaches_back_in_time():
     assert not torch.allclose(found[1][name], found[3][name], rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "off", [(), ("position",), ("object",), ("time",), ("object", "time"), ("position", "object", "time")]
+)
+def test_a_regulariser_that_is_off_teaches_nothing(off):
+    """The loss is the sum of the others, and so is its gradient."""
+    clip = frames(length=6)
+    weights = replace(WEIGHTS, **dict.fromkeys(off, 0.0))
+    model, learner, optimisers = make()
+    with torch.no_grad():
+        model.decoder.mask.coarse.second.weight.add_(0.05)  # slots are seen, so that all terms count
+        model.compose.background_logit.fill_(-5)
+    state = model.start(2)
+    for t in range(4):
+        state, report, dropped = train_step(learner, model, optimisers, state, [lesson(clip, t)], plan(weights=weights))
+        assert not dropped
+    found = dict(zip(STATISTICS, report.tolist(), strict=True))
+    expected = sum(getattr(weights, name) * found[name] for name in Weights.__dataclass_fields__)
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    assert found["position"] > 0
+    computed = {"object", "time"} if len({"object", "time"} - set(off)) else set()
+    assert {name for name in ("object", "time") if found[name] > 0} == computed
+    loss, _, _ = learner(state, [lesson(clip, 4)], plan(weights=weights))
+    ours = torch.autograd.grad(loss, model.decoder.colour.coarse.second.weight)[0]
+    full, _, _ = learner(state, [lesson(clip, 4)], plan())
+    whole = torch.autograd.grad(full, model.decoder.colour.coarse.second.weight)[0]
+    assert torch.equal(ours, whole) == (not off)
+
+
+@pytest.mark.parametrize(("credit", "window"), [("eprop", 1), ("bptt", 1), ("bptt", 3)])
+@pytest.mark.parametrize("cell", ["gatelord", "lstm"])
+def test_memory_does_not_grow_with_the_length_of_a_sequence(cell, credit, window):
+    """After an update no cell's graph is left, and the state is as large as it was."""
+    model, _, _ = make()
+    transition = replace(model.config.transition, credit=credit, cell=cell)
+    model = Loci(replace(model.config, transition=transition)).train()
+    learner, optimisers = Learner(model), Optimisers(model)
+    clip, state, sizes = frames(length=window + 1), model.start(2), []
+
+    def graphs():
+        gc.collect()
+        return sum(type(thing).__name__ in ("GateL0RDStepBackward", "LSTMStepBackward") for thing in gc.get_objects())
+
+    lessons = [lesson(clip, t) for t in range(window)]
+    loss, _, _ = learner(state, lessons, plan())
+    assert graphs() == window, "the graph is noticed while it is there"
+    del loss
+    for _ in range(3):
+        state, _, _ = train_step(learner, model, optimisers, state, lessons, plan())
+        assert graphs() == 0
+        total = []
+        tree_map(lambda x: total.append(x.numel()) or x, state)  # noqa: B023
+        sizes.append(sum(total))
+    assert len(set(sizes)) == 1
+
+
 def test_supervision_moves_the_snitch_head():
     model, learner, optimisers = make(snitch=True)
     clip = frames()
@@ -222,6 +326,15 @@ def test_stages_follow_each_other_and_the_last_one_lasts():
     assert settings.start_rate == pytest.approx(9e-4)
     assert settings.weights.supervision == 0.1
     assert not settings.background
+
+
+def test_the_background_is_let_in_after_the_foreground_phase():
+    schedule = Schedule(Config())
+    before, after = (schedule.settings(update, 0) for update in (29_999, 30_000))
+    assert (before.background, after.background) == (False, True)
+    assert before.background_growth == after.background_growth == 0
+    assert schedule.settings(30_001, 0).background_growth > 0
+    assert after.size_growth > before.size_growth > 0
 
 
 def test_rate_warms_up_and_falls():

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["Code", "Config", "Loci", "ModelConfig", "State", "StepOutput", "load", "train"]
 
 
-def train(config: Config, out: Path | str) -> Outcome:  # type: ignore[no-redef]
+def train(config: Config, out: Path | str = "run") -> Outcome:  # type: ignore[no-redef]
     """Train a network from nothing.
 
     Args:
         config: What to train, on what and how; `loci.presets` has some to start from.
-        out: The run's folder, which must not hold a run yet.
+        out: The run's folder, which must not hold a run yet; `run` here by default.
 
     Returns:
         Why the run stopped, its updates, its folder (which `load` reads) and its last metrics.

@@ -40,15 +40,15 @@ class EncoderConfig:
     """Residual blocks at each scale and in each head."""
 
     def __post_init__(self) -> None:
-        require(self.layers >= 0, f"encoder.layers is {self.layers}; it must be 0 or more")
+        require(self.layers >= 0, f"model.encoder.layers is {self.layers}; it must be 0 or more")
         require(
             self.fine_channels > 0 and self.fine_channels % 12 == 0,
-            f"encoder.fine_channels is {self.fine_channels}; it must be a positive multiple of the 12 input channels",
+            f"model.encoder.fine_channels is {self.fine_channels}; it must be a positive multiple of 12, the inputs",
         )
         require(
             self.channels > 0 and self.channels % self.fine_channels == 0,
-            f"encoder.channels is {self.channels}; it must be a positive multiple of "
-            f"encoder.fine_channels = {self.fine_channels}",
+            f"model.encoder.channels is {self.channels}; it must be a positive multiple of "
+            f"model.encoder.fine_channels = {self.fine_channels}",
         )
 
 
@@ -68,11 +68,11 @@ class TransitionConfig:
     """GateL0RD's penalty on open gates, the paper's lambda."""
 
     def __post_init__(self) -> None:
-        require(self.heads >= 1, f"transition.heads is {self.heads}; it must be 1 or more")
-        require(self.layers >= 1, f"transition.layers is {self.layers}; it must be 1 or more")
-        require(self.cell in ("gatelord", "lstm"), f"transition.cell is {self.cell!r}; choose gatelord or lstm")
-        require(self.credit in ("eprop", "bptt"), f"transition.credit is {self.credit!r}; choose eprop or bptt")
-        require(self.sparsity >= 0, f"transition.sparsity is {self.sparsity}; it must be 0 or more")
+        require(self.heads >= 1, f"model.transition.heads is {self.heads}; it must be 1 or more")
+        require(self.layers >= 1, f"model.transition.layers is {self.layers}; it must be 1 or more")
+        require(self.cell in ("gatelord", "lstm"), f"model.transition.cell is {self.cell!r}; choose gatelord or lstm")
+        require(self.credit in ("eprop", "bptt"), f"model.transition.credit is {self.credit!r}; choose eprop or bptt")
+        require(self.sparsity >= 0, f"model.transition.sparsity is {self.sparsity}; it must be 0 or more")
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class DecoderConfig:
     """Residual blocks before the mask and colour branches part."""
 
     def __post_init__(self) -> None:
-        require(self.layers >= 1, f"decoder.layers is {self.layers}; it must be 1 or more")
+        require(self.layers >= 1, f"model.decoder.layers is {self.layers}; it must be 1 or more")
         require(
             self.channels > 0 and self.channels % 12 == 0,
-            f"decoder.channels is {self.channels}; it must be a positive multiple of 12",
+            f"model.decoder.channels is {self.channels}; it must be a positive multiple of 12",
         )
 
 
@@ -104,7 +104,7 @@ class SearchConfig:
     """Search also with slots whose object has become invisible (the paper's choice for the aquarium)."""
 
     def __post_init__(self) -> None:
-        require(self.candidates >= 1, f"search.candidates is {self.candidates}; it must be 1 or more")
+        require(self.candidates >= 1, f"model.search.candidates is {self.candidates}; it must be 1 or more")
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,13 @@ def from_dict(kind: type[C], values: Mapping[str, Any], path: str = "") -> C:
             near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
             hint = f"did you mean {_join(path, near[0])!r}?" if near else f"it may hold {', '.join(names)}."
             raise UserError(f"no field {_join(path, str(name))!r} in the config; {hint}")
-    return kind(**{name: _typed(hints[name], value, _join(path, name)) for name, value in values.items()})
+    typed = {name: _typed(hints[name], value, _join(path, name)) for name, value in values.items()}
+    try:
+        return kind(**typed)
+    except UserError as error:
+        if path in str(error):
+            raise
+        raise UserError(f"{path}: {error}") from error
 
 
 def _join(path: str, name: str) -> str:

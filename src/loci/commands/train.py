@@ -104,8 +104,10 @@ def _train(config: Config, out: Path | None, found: tuple[Path, Content] | None)
 
     assert out is not None
     quiet = os.environ.get("RANK", "0") != "0"
+    spent = 0.0 if found is None else found[1].extra["place"]["elapsed"]
+    seconds = None if config.train.minutes is None else 60 * config.train.minutes - spent
     try:
-        with Display(config.train.total, quiet=quiet) as display:
+        with Display(config.train.total, seconds, quiet=quiet) as display:
             outcome = begin(config, out, display) if found is None else resume(out, config, display, found)
     except LostError as error:
         console.warn(str(error))

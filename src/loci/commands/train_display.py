@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -21,8 +22,10 @@ REFRESH = 0.25
 class Display:
     """A bar with updates/s and time left, and under it the last metrics; plain lines where there is no terminal."""
 
-    def __init__(self, total: int, quiet: bool = False) -> None:
+    def __init__(self, total: int, seconds: float | None = None, quiet: bool = False) -> None:
+        """Expect so many updates, or as many as there is time for, whichever ends first."""
         self.total = total
+        self.seconds = math.inf if seconds is None else seconds
         self.quiet = quiet
         self.begun: tuple[int, float] | None = None
         self.shown = 0.0
@@ -69,7 +72,8 @@ class Display:
         if update == done:
             return ""
         pace = (update - done) / (now - since)
-        return f"{pace:.3g} updates/s, {duration((self.total - update) / pace)} left"
+        left = min((self.total - update) / pace, self.seconds - (now - since))
+        return f"{pace:.3g} updates/s, {duration(max(0.0, left))} left"
 
 
 def line(metrics: Mapping[str, float]) -> str:

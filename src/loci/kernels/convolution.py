@@ -1,9 +1,9 @@
 """3×3 convolutions whose weights' gradients are worked out by a kernel of our own.
 
 A weight's gradient is a product [out, pixels] × [pixels, in] for each of nine taps: hardly any output, and a sum over
-all pixels of all slots. cuDNN has no good kernel for so few channels (48 to 48, 160 maps of 15×20 on an H200: 105 µs in
-TF32 after 15 µs of conversions, where 4 would do). Here, pixels are split over the whole chip, nine sums of a split stay
-in registers, and a second pass adds up the splits, always in the same order.
+all pixels of all slots. cuDNN has no good kernel for so few channels (48 to 48, 160 maps of 15×20 on an H200: 105 µs
+in TF32, after 15 µs of conversions). Here, pixels are split over the whole chip, the sums of a split stay in registers,
+and a second pass adds up the splits, always in the same order.
 
 The plain twin is what autograd makes of `torch.nn.functional.conv2d`.
 """

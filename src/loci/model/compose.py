@@ -26,7 +26,7 @@ class Compose(nn.Module):
         return torch.tanh(self.background_growth / 2)
 
     def masks(self, mask_logits: Tensor) -> Tensor:
-        """[B,K,H,W] -> [B,K+1,H,W], the background last (Algorithm 1)."""
+        """[B,K,H,W] -> [B,K+1,H,W], the background last (Algorithm 1, line 25)."""
         logit = self.background_logit[None, None]
         logit = F.avg_pool2d(logit, self.shrink) if self.shrink > 1 else logit
         return torch.softmax(torch.cat((mask_logits, logit.expand(mask_logits.shape[0], -1, -1, -1)), 1), 1)

@@ -63,7 +63,7 @@ class Decoder(nn.Module):
 
     @exact
     def combine(self, code: Code, ordered: bool) -> Tensor:
-        """What times where, [B·K,D,h,w]; if ordered, only where no slot in front covers it (Algorithm 2)."""
+        """What times where, [B·K,D,h,w]; if ordered, only where no slot in front covers it (Algorithm 2, line 6)."""
         place = gaussian(code.position, self.grid)
         if ordered:
             place = prioritise(place, code.priority)

@@ -1,8 +1,8 @@
 """GateL0RD, the recurrent cell of each slot, and credit through time by forward eligibility traces (e-prop).
 
 One call is one step: what goes in (input, hidden state, traces) determines what comes out (output, hidden state,
-traces). The traces e = dc/dw follow e_t = (1 - g) e_{t-1} + local derivative; the gradient of a state weight is dE/dc
-times its trace: what autograd gives when the recurrent inputs are detached and the cell's own leak path is not.
+traces). The traces e = dc/dw follow e_t = (1 - g) e_{t-1} + local derivative (Eq. 17); the gradient of a state weight
+is dE/dc times its trace: what autograd gives when the recurrent inputs are detached and the cell's leak path is not.
 
 Weights are stored in pairs: `state` holds the gate and the candidate, `output` the two output factors; each has its
 input columns first, then its recurrent ones.
@@ -67,7 +67,7 @@ def preactivation(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class GateL0RDStep(torch.autograd.Function):
-    """One step of the cell (Eq. GateL0RD 1-6) with its gradients written by hand.
+    """One step of the cell (Eqs. 10-15) with its gradients written by hand.
 
     With `eprop` the state weights' gradients come from the traces; without, from this step alone, and the gradient to
     the hidden state is what lets back-propagation through time go on. The sparsity penalty adds lambda · [g > 0] to

@@ -26,13 +26,13 @@ def gaussian_profiles(position: Tensor, size: tuple[int, int]) -> tuple[Tensor, 
 
 
 def gaussian(position: Tensor, size: tuple[int, int]) -> Tensor:
-    """An isotropic Gaussian Q around each position [...,3], as a map [...,H,W] (Algorithm 1)."""
+    """An isotropic Gaussian Q around each position [...,3], as a map [...,H,W] (Algorithm 1, line 21)."""
     down, across = gaussian_profiles(position, size)
     return down[..., :, None] * across[..., None, :]
 
 
 def prioritise(maps: Tensor, priority: Tensor) -> Tensor:
-    """What of each slot's Gaussian the slots in front of it leave over, Q' (Algorithm 2).
+    """What of each slot's Gaussian the slots in front of it leave over, Q' (Algorithm 2, line 5).
 
     maps [B,K,H,W], priority [B,K]. The higher priority wins; the algorithm's printed formula has the opposite sign, its
     text and the published code this one.

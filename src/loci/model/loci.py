@@ -83,6 +83,8 @@ class Loci(nn.Module):
                 keys = drawn.to(self.device)
             else:
                 keys = random.key(seed, "state", torch.arange(batch, device=self.device), device=self.device)
+        if keys.shape != (batch,):
+            raise UserError(f"keys have shape {tuple(keys.shape)}; expected ({batch},), one for each video")
         scene = torch.zeros(3, *self.size) if background is None else background
         if scene.dim() == 3:
             scene = scene[None].expand(batch, -1, -1, -1)
@@ -157,7 +159,7 @@ class Loci(nn.Module):
         bootstrapping: bool = False,
         disturb: Callable[[Code], Code] | None = None,
     ) -> tuple[State, StepOutput]:
-        """The main loop's body (Algorithm 1); the one recurrence that everything uses."""
+        """The main loop's body (Algorithm 1, lines 5-27); the one recurrence that everything uses."""
         if state.fresh:
             shown = torch.sqrt(difference(frame, state.background * self.compose.shown().detach()))
             error = torch.where((state.time == 0)[:, None, None, None], shown, error)

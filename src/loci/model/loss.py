@@ -34,7 +34,7 @@ class Terms(NamedTuple):
 
 
 def warmup_target(frame: Tensor, background: Tensor) -> Tensor:
-    """The foreground alone, on black (Eq. thr)."""
+    """The foreground alone, on black (Eq. 1)."""
     return frame * (torch.sqrt(difference(frame, background)) > FOREGROUND)
 
 
@@ -46,26 +46,26 @@ def reconstruction(predicted: Tensor, target: Tensor) -> Tensor:
 
 @exact
 def position_change(seen: Tensor, before: Code, now: Code) -> Tensor:
-    """L_p (Eq. Lp), of the slots that have been seen; row, column and sigma."""
+    """L_p (Eq. 5), of the slots that have been seen; row, column and sigma."""
     return (seen[..., None] * (now.position - before.position.detach()) ** 2).mean()
 
 
 @exact
 def object_permanence(seen: Tensor, visible: Tensor, painted: Tensor, remembered: Tensor) -> Tensor:
-    """L_o (Eq. Lo), of the slots that were seen and now are not."""
+    """L_o (Eq. 2), of the slots that were seen and now are not."""
     return ((1 - visible) * seen * ((painted - remembered.detach()) ** 2).mean((2, 3, 4))).mean()
 
 
 @exact
 def time_persistence(seen: Tensor, before: Code, painted_before: Tensor, now: Code, painted: Tensor) -> Tensor:
-    """L_t (Eq. Lt): looks at t-1 against t, each brought to the centre of the picture by its own position."""
+    """L_t (Eq. 4): looks at t-1 against t, each brought to the centre of the picture by its own position."""
     old = centre(painted_before, before.position).detach()
     new = centre(painted, now.position.detach())
     return (seen * ((old - new) ** 2).mean((2, 3, 4))).mean()
 
 
 def supervision(snitch: Tensor, truth: Tensor) -> Tensor:
-    """L_s (Eq. Ls): where the chosen slot is, against where the snitch is; row and column."""
+    """L_s (Eq. 6): where the chosen slot is, against where the snitch is; row and column."""
     return ((snitch - truth) ** 2).mean()
 
 
@@ -118,5 +118,5 @@ def remembered(state: State, code: Code) -> Code:
 
 @exact
 def object_error(predicted: Tensor, frame: Tensor, background: Tensor) -> Tensor:
-    """L2_object, the squared error where the frame differs from the background (Eq. l2_obj), a mean."""
+    """L2_object, the squared error where the frame differs from the background (Eq. 9), a mean."""
     return (((predicted - frame) * torch.sqrt(difference(frame, background))) ** 2).mean()

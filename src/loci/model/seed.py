@@ -20,7 +20,7 @@ def difference(frame: Tensor, other: Tensor) -> Tensor:
 
 
 def error_map(frame: Tensor, predicted: Tensor, background: Tensor) -> Tensor:
-    """E = sqrt(mean((I - bg)²)) · fourth root of mean((I - prediction)²), [B,1,H,W] (Algorithm 1)."""
+    """E = sqrt(mean((I - bg)²)) · fourth root of mean((I - prediction)²), [B,1,H,W] (Algorithm 1, line 7)."""
     return torch.sqrt(difference(frame, background)) * difference(frame, predicted) ** 0.25
 
 

@@ -57,7 +57,7 @@ class State(NamedTuple):
     visible: Tensor
     """[B,K] the largest mask value now."""
     average: Code
-    """Gestalt and sigma averaged around the last time a slot was visible (Eq. Lo_g)."""
+    """Gestalt and sigma averaged around the last time a slot was visible (Eq. 3)."""
     time: Tensor
     """[B] steps since the start."""
     key: Tensor
@@ -110,7 +110,7 @@ class StepOutput(NamedTuple):
     error: Tensor
     """[B,1,H,W] what the prediction missed."""
     gates: Tensor
-    """[B,K] the share of open gates in the recurrent cells."""
+    """[B,K] the share of open gates in the recurrent cells; of LSTMs, how much of their memory they let go."""
     snitch: Tensor | None
     """[B,2] row and column of the snitch, where the model has the head."""
     choice: Tensor | None

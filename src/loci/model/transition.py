@@ -74,13 +74,17 @@ class Recurrence(nn.Module):
         )
 
     def forward(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState, Tensor]:
-        """[B,K,C] -> [B,K,C], to be added; the new state; and the gates."""
+        """[B,K,C] -> [B,K,C], to be added; the new state; and the share of open gates [B,K].
+
+        An LSTM's are never shut: of it, how much of its memory it lets go.
+        """
         y, state, gates = self.cell(x, state)
-        return self.alpha * y, state, gates
+        opened = (gates > 0).to(gates.dtype) if isinstance(self.cell, GateL0RD) else gates
+        return self.alpha * y, state, opened.mean(-1)
 
 
 class Snitch(nn.Module):
-    """The gating network that picks the slot of CATER's snitch (Phi in Eq. Ls)."""
+    """The gating network that picks the slot of CATER's snitch (Phi in Eq. 6)."""
 
     def __init__(self, gestalt: int) -> None:
         super().__init__()
@@ -122,10 +126,10 @@ class Transition(nn.Module):
         states, opened = [], []
         for attention, recurrence, cell in zip(self.attention, self.recurrence, cells, strict=True):
             x = x + attention(x)
-            change, state, gates = recurrence(x, cell)
+            change, state, share = recurrence(x, cell)
             x = x + change
             states.append(state)
-            opened.append((gates > 0).to(x.dtype).mean(-1))
+            opened.append(share)
         x = x.unflatten(2, (self.heads, -1)).mean(2) + self.leave.branch(x)
         return x, tuple(states), torch.stack(opened).mean(0)
 
@@ -135,7 +139,7 @@ class Transition(nn.Module):
         return soft_binary(torch.sigmoid(raw), normals)
 
     def order(self, priority: Tensor, normals: Tensor | None) -> Tensor:
-        """z' = 25·((z·K + 0.1·N(0,1))·a + k·b) (Algorithm 2, line 1)."""
+        """z' = 25·((z·K + 0.1·N(0,1))·a + k·b) (Algorithm 2, line 3)."""
         slots = priority.shape[1]
         noisy = priority * slots if normals is None else priority * slots + PRIORITY_NOISE * normals
         index = torch.arange(slots, device=priority.device, dtype=priority.dtype)

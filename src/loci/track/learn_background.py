@@ -13,12 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from loci.errors import UserError
-from loci.model.background import BackgroundConfig, MovingBackground, pretrain
+from loci.model.background import BackgroundConfig, MovingBackground
 from loci.track.atomic import atomic
 from loci.track.background import mixture
 from loci.track.decode import Pixels
 from loci.track.fit import Fit, tensor
 from loci.track.video_in import open_video
+from loci.train.background import pretrain
 
 FORMAT = "loci background 1"
 MOST = 2**30

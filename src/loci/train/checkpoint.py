@@ -79,7 +79,10 @@ def newest(run: Path) -> tuple[Path, Content]:
     """The newest whole checkpoint of a run, with the config of the run; damaged ones are named and passed over."""
     found = checkpoints(run)
     if not found:
-        raise UserError(f"{str(run)!r} has no checkpoints: expected the folder of a run that has saved one")
+        raise UserError(
+            f"{str(run)!r} has no checkpoints: expected the folder of a run that has saved one; "
+            "a run that was stopped before its first update begins again with the command that began it"
+        )
     for path in found:
         try:
             content = read(path)

@@ -21,6 +21,13 @@ from loci.train.scene import Scene, still_scene
 from loci.worlds.open import WORLDS
 
 ENDLESS = 2**31
+ELSEWHERE = {
+    "split": "training and evaluation take their own",
+    "seed": "use --train.seed",
+    "size": "use --model.height and --model.width",
+    "length": "use --data.length",
+}
+"""What `data.options` may not say, and what does."""
 LARGEST = 2**28
 """Pixels (over objects and frames) that labelled clips may have at once; more are made in portions."""
 KEPT = 2**28
@@ -46,9 +53,18 @@ def open_data(config: Config, split: Split, size: tuple[int, int]) -> Source:
     if data.source in READERS and data.source not in WORLDS and data.path is None:
         raise UserError(f"data.source {data.source} needs a file or a folder: --data.path PATH")
     spec = data.source if data.path is None else f"{data.source}:{data.path}"
-    return open_source(
-        spec, split=split, seed=config.train.seed, size=size, length=data.length, **_options(data.options)
-    )
+    options = _options(data.options)
+    for name, instead in ELSEWHERE.items():
+        if name in options:
+            raise UserError(f"data.options has {name}={options[name]}, which the run decides: {instead}")
+    try:
+        return open_source(spec, split=split, seed=config.train.seed, size=size, length=data.length, **options)
+    except TypeError as error:
+        if not options:
+            raise
+        raise UserError(
+            f"data.options {' '.join(data.options)}: a value of another kind was expected ({error})"
+        ) from error
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:

@@ -130,11 +130,12 @@ def together(processes: Processes, work: Callable[[], Any]) -> Any:
     try:
         return work()
     except RuntimeError as error:
-        if processes.world == 1 or isinstance(error, ValueError):
-            raise
+        if processes.world == 1 or isinstance(error, torch.OutOfMemoryError):
+            raise  # its own fault
+        why = (str(error) or type(error).__name__).splitlines()[0]
         raise LostError(
             f"process {processes.rank} of {processes.world} stopped, most likely because another one has ended "
-            f"({str(error).splitlines()[0]}); `loci train --resume` goes on from the last checkpoint"
+            f"({why}); `loci train --resume` goes on from the last checkpoint"
         ) from error
 
 

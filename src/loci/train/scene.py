@@ -11,7 +11,8 @@ from torch import Tensor
 
 from loci.config import Config
 from loci.data.source import Source
-from loci.model.background import BackgroundConfig, MovingBackground, pretrain
+from loci.model.background import BackgroundConfig, MovingBackground
+from loci.train.background import BATCH, pretrain
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +91,11 @@ def _learned(config: Config, source: Source, out: Path | None, device: torch.dev
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         model = MovingBackground(BackgroundConfig(height, width)).to(device)
-    clips = max(1, min(len(source), MOST // (3 * height * width * source.length)))
+    updates = config.train.background_updates
+    wanted = min(MOST // (3 * height * width), max(SAMPLE, updates * BATCH))  # an update looks at one frame of each
+    clips = max(1, min(len(source), math.ceil(wanted / source.length)))
     frames = torch.cat([source.clips([n], labels=False).frames[0].cpu() for n in range(clips)])
     model.begin_from(frames)
-    updates = config.train.background_updates
     log.info("learning the background from %d frames of %dx%d in %d updates", len(frames), height, width, updates)
     pretrain(
         model,
