@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-# ruff: noqa: ANN001, ANN201, ANN202 -- Triton reads annotations of arguments as values: only constexpr may be annotated.
+# ruff: noqa: ANN201 -- Triton reads annotations of arguments as values: only constexpr may be annotated.
 """The three kernels of `loci.kernels.render`. Imported only where Triton is installed."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-# ruff: noqa: ANN001, ANN201 -- Triton reads annotations of arguments as values: only constexpr may be annotated.
+# ruff: noqa: ANN201 -- Triton reads annotations of arguments as values: only constexpr may be annotated.
 """Lamps, shadows and mirrors inside Triton kernels: `loci.worlds.render_light` and `render_bodies` for blocks.
 
 Imported only where Triton is installed. The tables are those of `loci.kernels.render_tables`: of a body `FIELDS`

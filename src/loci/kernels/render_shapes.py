@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-# ruff: noqa: ANN001, ANN201, ANN202 -- Triton reads annotations of arguments as values: only constexpr may be annotated.
+# ruff: noqa: ANN201 -- Triton reads annotations of arguments as values: only constexpr may be annotated.
 """The five shapes inside Triton kernels: the functions of `loci.worlds.render_shapes` under the same names.
 
 Imported only where Triton is installed. A miss has t = FAR instead of infinity, and a root that does not exist is
