@@ -31,7 +31,7 @@ def crowd(device):
     place[0, :, :, 0] += torch.tensor([0.0, 0.3])[:, None]
     angles = torch.zeros(2, frames, count, 3)
     angles[..., 2] = torch.arange(count) * 0.7
-    angles[:, 1:, 2:5, 1] = torch.tensor([0.4, 0.9])[:, None]
+    angles[:, 1, 2:5, 1] = 0.9
     present = (shape >= 0)[:, None].repeat(1, frames, 1)
     shown = present.clone()
     shown[0, 1:, 3], present[1, 1, 4], shown[1, 1, 4] = False, False, False
