@@ -14,6 +14,7 @@ from loci.data.clip import ABSENT, EVENTS, OCCLUDED, VISIBLE, Clip
 from loci.data.source import Split
 from loci.worlds import clevrer_script as script
 from loci.worlds import scene as look
+from loci.worlds.areas import area
 from loci.worlds.arguments import check
 from loci.worlds.physics import Motion
 from loci.worlds.physics_contacts import pairs
@@ -64,8 +65,8 @@ class Clevrer:
         drawn = render(_scene(cast, motion, world).to(device), self.size, labels=labels)
         if drawn.visible is None or drawn.whole is None:
             return Clip(drawn.frames, drawn.background, index=index.to(device))
-        covered = drawn.whole.sum((-2, -1))
-        share = drawn.visible.sum((-2, -1)) / covered.clamp_min(1)
+        covered = area(drawn.whole)
+        share = area(drawn.visible) / covered.clamp_min(1)
         there = motion.there.to(device)
         state = torch.where(share < _HIDDEN, OCCLUDED, VISIBLE).where(there, ABSENT).to(torch.uint8)
         looks = {"shape": cast.shape, "material": cast.material, "colour": cast.colour}
