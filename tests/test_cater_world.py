@@ -1,23 +1,27 @@
 """CATER's world: its stories keep the rules, its truth agrees with its pictures, its files with CATER's."""
 
+import hashlib
 import json
 import math
-from pathlib import Path
+import pathlib
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from loci.data.cater_geometry import SNITCH_HEIGHT, screen_class, snitch_class
+from loci.data.cater_geometry import SNITCH_HEIGHT, project, screen_class, snitch_class
 from loci.data.clip import ABSENT, CARRIED, CONTAINED, EVENTS, OCCLUDED, VISIBLE
 from loci.errors import UserError
 from loci.worlds.cater import Cater
+from loci.worlds.cater_path import Path
 from loci.worlds.cater_scene import carried, draw, from_json, holders, tilts, to_json
 from loci.worlds.cater_script import GAP, LENGTH, Move, Script, Thing, write
 from loci.worlds.render import render
 from loci.worlds.scene import SHAPES
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = pathlib.Path(__file__).parent / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +198,40 @@ def test_snitch_class_is_that_of_its_place_on_screen(clip):
     resting = clip.world[..., 0, 2] < SNITCH_HEIGHT + 1e-3
     place = clip.position[:, :, 0]
     assert torch.equal(screen_class(place)[resting], snitch_class(clip.world[:, :, 0])[resting])
+
+
+def test_a_snitch_s_class_can_be_read_off_the_screen_in_every_frame(scripts):
+    right = total = 0
+    for script in scripts:
+        world = torch.from_numpy(script.places[0]).float()
+        resting = world[:, 2] < SNITCH_HEIGHT + 1e-3
+        back = screen_class(project(world[resting]))
+        right += (back == snitch_class(world[resting])).sum().item()
+        total += len(back)
+    assert total > 0.7 * len(scripts) * LENGTH
+    assert right > 0.999 * total
+
+
+def test_a_script_is_the_same_on_every_machine():
+    """Sums, products and roots of float64 are rounded alike everywhere; so one digest holds for all machines."""
+    digest = hashlib.sha256()
+    for split, index, length in (("train", 0, LENGTH), ("test", 7, LENGTH), ("val", 3, 450)):
+        script = write(11, split, index, length)
+        digest.update(repr((script.things, script.moves)).encode())
+        digest.update(script.places.tobytes())
+    assert digest.hexdigest() == "5342002ab251425d589e2b0105c77caed9bed07938cf5f41f50ceeeb9e8f3d22"
+
+
+@settings(deadline=None, max_examples=200)
+@given(*[st.floats(-3, 3)] * 5, st.booleans(), st.integers(21, 31))
+def test_a_way_ends_where_it_says(x, y, z, to_x, to_y, lifted, frames):
+    way = Path((x, y, z), to_x, to_y, lifted, frames)
+    track = way.track()
+    assert track.shape == (3, frames)
+    assert tuple(track[:, 0]) == (x, y, z)
+    assert tuple(track[:, -1]) == way.end
+    assert way.end == pytest.approx((to_x, to_y, z), abs=1e-9)
+    assert np.ptp(track[2]) == pytest.approx(2 if lifted else 0)
 
 
 def test_masks_lie_where_the_positions_say(clip):

@@ -29,6 +29,9 @@ try:
 except ImportError:  # there is none for CPUs; the twin does the work there
     triton = None
 
+MOST = 255
+"""Objects of a scene: a sample's body is a byte, of which the last number means nobody."""
+
 SCRATCH = 256 * 2**20
 """Bytes for the floor's light and the samples of a stretch of frames: bounds the memory beyond the result."""
 
@@ -54,6 +57,8 @@ def draw(scene: Scene, eye: Eye, grid: tuple[int, int], offsets: Tensor, labels:
     """
     device = scene.position.device
     (batch, length, objects), (height, width) = scene.present.shape, eye.size
+    if objects > MOST:
+        raise ValueError(f"{objects} objects in a scene: a sample's body is one byte here, so there can be {MOST}")
     samples, planes = len(offsets), len(RADII) + 1
     bodies = body_table(scene, eye, labels).view(batch * length, objects, FIELDS)
     lamps, camera, offsets = lamp_table(scene), camera_table(eye), offsets.to(torch.float32).contiguous()

@@ -19,6 +19,7 @@ from loci.worlds.aquarium_species import SPECIES, Looks, looks
 from loci.worlds.aquarium_swim import Fish, Pose, cast, longest, swim
 from loci.worlds.aquarium_tank import LAYERS, Tank, furnish
 from loci.worlds.aquarium_water import fill
+from loci.worlds.areas import area
 from loci.worlds.arguments import check
 
 RATE = 25
@@ -93,7 +94,7 @@ class Aquarium:
         frames, background, visible, whole = drawn
         if not labels:
             return Clip(frames, background, index=index)
-        share = _area(visible) / _area(whole).clamp_min(1)
+        share = area(visible) / area(whole).clamp_min(1)
         world = swim(fish.at(clip), number / RATE).place.unflatten(0, (len(index), self.length))
         x, y, _ = world.unbind(-1)
         return Clip(
@@ -154,7 +155,3 @@ class Aquarium:
                               for shift in (0, 2 * _GRAINS, 4 * _GRAINS)], 1)  # fmt: skip
         noise = (grains - mask) * (self.noise * 6**0.5 / (mask + 1))
         return (light.clamp(0, 1) * 255 + noise).round().clamp(0, 255).to(torch.uint8)
-
-
-def _area(masks: Tensor) -> Tensor:
-    return masks.sum((-2, -1), dtype=torch.int32)

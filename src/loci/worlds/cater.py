@@ -15,6 +15,7 @@ from loci.data.cater_geometry import CELLS, REACH, project, snitch_class
 from loci.data.clip import ABSENT, CARRIED, CONTAINED, OCCLUDED, VISIBLE, Clip
 from loci.data.source import SPLITS, Split
 from loci.errors import UserError
+from loci.worlds.areas import area
 from loci.worlds.cater_scene import carried, draw, events, holders, to_json
 from loci.worlds.cater_script import LENGTH, SIZES, Script, write
 from loci.worlds.render import Rendering, render
@@ -122,8 +123,7 @@ def truth(scripts: Sequence[Script], drawn: Rendering, device: torch.device | st
         for name, choices in choices_of.items():
             attributes[name][b, :n] = torch.tensor([choices.index(getattr(thing, name)) for thing in script.things])
         attributes["snitch_class"][b, 0] = snitch_class(world[b, -1, 0])
-    pixels = drawn.visible.sum((-1, -2)), drawn.whole.sum((-1, -2))
-    share = pixels[0] / pixels[1].clamp(min=1)
+    share = area(drawn.visible) / area(drawn.whole).clamp(min=1)
     state = state.to(device)
     state[(state == VISIBLE) & (share < HIDDEN_BELOW)] = OCCLUDED
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -163,8 +164,8 @@ def draw(scripts: Sequence[Script], device: torch.device | str = "cpu", lights: 
         angles[b, :, :n, 2] = torch.tensor([thing.rotation for thing in things])
         present[b, :, :n] = True
         shown[b, :, :n] = torch.from_numpy(holders(script) < 0)
-    scene = Scene(shape, size, material, colour, position, euler(angles), present, shown, lights)
-    return scene.to(device)
+    scene = Scene(shape, size, material, colour, position, angles, present, shown, lights).to(device)
+    return replace(scene, rotation=euler(scene.rotation))
 
 
 def events(script: Script, frames: int) -> list[tuple[int, int, int, int, int]]:

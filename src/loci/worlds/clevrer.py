@@ -14,6 +14,7 @@ from loci.data.clip import ABSENT, EVENTS, OCCLUDED, VISIBLE, Clip
 from loci.data.source import Split
 from loci.worlds import clevrer_script as script
 from loci.worlds import scene as look
+from loci.worlds.areas import area
 from loci.worlds.arguments import check
 from loci.worlds.physics import Motion
 from loci.worlds.physics_contacts import pairs
@@ -56,28 +57,32 @@ class Clevrer:
 
     def clips(self, indices: Sequence[int], *, labels: bool = True, device: torch.device | str = "cpu") -> Clip:
         """These clips, in this order."""
-        index = torch.tensor(list(indices), dtype=torch.int64, device=device)
+        index = torch.tensor(list(indices), dtype=torch.int64)
+        # The story is told on the host: a GPU gains nothing on hundreds of small steps one after another, and its
+        # rounding would, after some collisions, tell another story.
         cast, _, motion = script.play(self._keys(index), self.length)
         world = _world(cast, motion)
-        drawn = render(_scene(cast, motion, world), self.size, labels=labels)
+        drawn = render(_scene(cast, motion, world).to(device), self.size, labels=labels)
         if drawn.visible is None or drawn.whole is None:
-            return Clip(drawn.frames, drawn.background, index=index)
-        covered = drawn.whole.sum((-2, -1))
-        share = drawn.visible.sum((-2, -1)) / covered.clamp_min(1)
-        state = torch.where(share < _HIDDEN, OCCLUDED, VISIBLE).where(motion.there, ABSENT).to(torch.uint8)
+            return Clip(drawn.frames, drawn.background, index=index.to(device))
+        covered = area(drawn.whole)
+        share = area(drawn.visible) / covered.clamp_min(1)
+        there = motion.there.to(device)
+        state = torch.where(share < _HIDDEN, OCCLUDED, VISIBLE).where(there, ABSENT).to(torch.uint8)
+        looks = {"shape": cast.shape, "material": cast.material, "colour": cast.colour}
         return Clip(
             drawn.frames,
             drawn.background,
             visible=drawn.visible,
             whole=drawn.whole,
-            position=self._on_screen(world),
-            world=world,
+            position=self._on_screen(world).to(device),
+            world=world.to(device),
             share=share,
             state=state,
             container=torch.full_like(covered, -1),
-            events=_events(cast, motion),
-            attributes={"shape": cast.shape, "material": cast.material, "colour": cast.colour},
-            index=index,
+            events=_events(cast, motion).to(device),
+            attributes={name: value.to(device) for name, value in looks.items()},
+            index=index.to(device),
         )
 
     def annotations(self, indices: Sequence[int]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from loci.data.clip import OCCLUDED, VISIBLE, Clip
 from loci.data.source import Split
 from loci.errors import UserError
 from loci.worlds import mnist
+from loci.worlds.areas import area
 from loci.worlds.arguments import check
 
 Protocol = Literal["ink", "box"]
@@ -98,7 +99,7 @@ class MovingMnist:
             return Clip(frames, background, index=index)
         whole = layers >= _INK
         visible = whole & self._on_top(layers)
-        share = _area(visible) / _area(whole).clamp_min(1)
+        share = area(visible) / area(whole).clamp_min(1)
         centre = corner + (extent[:, None] - 1) / 2
         edge = torch.tensor(self.size, device=device) - 1
         return Clip(
@@ -169,7 +170,3 @@ class MovingMnist:
             on_top[:, :, n] = free & (layers[:, :, n] == brightest)
             free &= ~on_top[:, :, n]
         return on_top
-
-
-def _area(masks: Tensor) -> Tensor:
-    return masks.sum((-2, -1), dtype=torch.int32)
