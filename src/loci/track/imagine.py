@@ -61,7 +61,7 @@ def imagine(
         write = stack.enter_context(_table(out / "imagined.csv", fit))
         seen = 0
         for frame in islice(tracking.frames, start):
-            watched = fit.shrink(frame.pixels)
+            watched = fit.turned(fit.shrink(frame.pixels))
             show(_pair(watched, watched, None))
             seen += 1
             told()
@@ -69,9 +69,10 @@ def imagine(
         if state is None or seen < start:
             raise UserError(f"the video ends after {seen} frames; --from {start} is beyond that")
         for number in range(start, start + count):
-            imagined = (state.frame[0].clamp(0, 1).permute(1, 2, 0) * 255).round().to(torch.uint8).cpu().numpy()
+            shown = (state.frame[0].clamp(0, 1).permute(1, 2, 0) * 255).round().to(torch.uint8).cpu().numpy()
+            imagined = fit.turned(shown)
             frame_or_end = next(tracking.coming, None)
-            came = None if frame_or_end is None else fit.shrink(frame_or_end.pixels)
+            came = None if frame_or_end is None else fit.turned(fit.shrink(frame_or_end.pixels))
             if came is not None:
                 errors.append(float(np.abs(came.astype(int) - imagined).mean()))
             show(_pair(came, imagined, state))

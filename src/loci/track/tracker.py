@@ -155,13 +155,14 @@ def follow(
         with clock("model"), torch.inference_mode():
             background = None
             if scene.moving is not None and water is not None:
-                background, water = scene.moving.step(shown, water)
+                background, water = scene.moving.step(255 - shown if scene.turned else shown, water)
+                background = 1 - background if scene.turned else background
             if state is None:
                 first = tensor(scene.picture) if background is None else background
                 state = model.bootstrap(shown, model.start(1, first, seed=seed, slots=slots))
             before = state
             state, out = model.step(shown, before, background=background)
-            view = _view(before, out)
+            view = _view(before, out, fit)
         with clock("masks"), torch.inference_mode():
             found, tracked = _tracked(frame, view, fit, found)
             if forget is not None and (gone := (found.ids > 0) & (found.unseen > forget)).any():
@@ -183,9 +184,10 @@ class _View(NamedTuple):
     priority: Floats
 
 
-def _view(before: State, out: StepOutput) -> _View:
+def _view(before: State, out: StepOutput, fit: Fit) -> _View:
     """Where from what was seen in this frame; masks as foreseen for it."""
     painted = torch.sigmoid(out.view_logits[0] - 2.5)
+    painted = 1 - painted if fit.negative else painted
     masks = before.masks[0]
     pictures = torch.cat((painted, masks[:-1, None]), 1)
     return _View(
