@@ -52,6 +52,7 @@ def open_tracking(
     letterbox: bool | None = None,
     slots: int | None = None,
     forget: float | None = None,
+    jump: float | None = None,
     seed: int = 0,
     device: str = "auto",
     raw: tuple[int, int] | None = None,
@@ -76,6 +77,8 @@ def open_tracking(
         raise UserError(f"slots is {slots}; it must be 1 or more")
     if forget is not None and forget < 0:
         raise UserError(f"forget is {forget} s; it must be 0 or more")
+    if jump is not None and jump <= 0:
+        raise UserError(f"jump is {jump}; it must be more than 0, a share of the video's longer side")
     note = note or logging.getLogger(__name__).warning
     with open_video(video, raw=raw, rate=rate, note=note) as opened:
         model = network(weights, device)
@@ -94,7 +97,8 @@ def open_tracking(
             if learned is None and scene.moving is not None:
                 scene = scene._replace(turned=fit.negative)
         patience = None if forget is None else round(forget * opened.facts.rate)
-        followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, clock=clock, **hooks)
+        followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, jump=jump, clock=clock,
+                          **hooks)  # fmt: skip
         yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots or model.config.slots)
 
 
@@ -125,9 +129,10 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
             with if it shows the same scene, else worked out from the video),
             `letterbox` (False stretches; by default bars are added where stretching would change shapes by a tenth),
             `slots` (the most objects), `forget` (seconds out of sight after which a slot looks for another object; by
-            default never), `seed`, `device`, `raw` (height and width of bare RGB on standard input), `rate` (frames
-            per second), `negative` (whether the network wants negatives; a file or a run says it by itself),
-            `note` (told what was wrong with a damaged video).
+            default never), `jump` (a centre that moves by more than this share of the video's longer side in a frame is
+            another object's, and gets a new id; by default none does), `seed`, `device`, `raw` (height and width of
+            bare RGB on standard input), `rate` (frames per second), `negative` (whether the network wants negatives; a
+            file or a run says it by itself), `note` (told what was wrong with a damaged video).
     """
     with open_tracking(video, weights, **options) as tracking:
         yield from tracking.frames

@@ -115,6 +115,23 @@ class Fit:
         large = F.interpolate(flat, self.video, mode="bilinear", align_corners=False)
         return large.reshape(*maps.shape[:-2], *self.video)
 
+    def labels(self, masks: Tensor) -> NDArray[np.uint8]:
+        """Which of the network's masks [K+1,h,w] has each pixel of the video, from 1; 0 for the last, the background.
+
+        Only slots that may win somewhere are enlarged: a pixel's largest share is 1 / (K+1) at least.
+        """
+        (h, w), (top, left) = self.inner, self.offset
+        inside = masks[:, top : top + h, left : left + w].float().numpy()
+        least = 1 / len(inside)
+        best = cv2.resize(np.ascontiguousarray(inside[-1]), self.video[::-1], interpolation=cv2.INTER_LINEAR)
+        labels = np.zeros(self.video, np.uint8)
+        for slot in np.flatnonzero(inside[:-1].max((1, 2)) >= least):
+            large = cv2.resize(np.ascontiguousarray(inside[slot]), self.video[::-1], interpolation=cv2.INTER_LINEAR)
+            mine = large > best
+            labels[mine] = slot + 1
+            best[mine] = large[mine]
+        return labels
+
 
 def tensor(pixels: Pixels) -> Tensor:
     """[3,h,w] uint8 for the network, from [h,w,3]."""
