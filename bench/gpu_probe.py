@@ -60,7 +60,12 @@ def main():
     row = measure.timed(work, options.repeats)
     seconds = time.perf_counter() - began
     what = {"work": options.kind, "preset": options.preset, "batch": options.batch, "precision": options.precision}
-    what |= {"set": options.set, "ms": row["ms_per_step"], "fastest": row["ms_fastest"], "quartiles": row["ms_quartiles"]}
+    what |= {
+        "set": options.set,
+        "ms": row["ms_per_step"],
+        "fastest": row["ms_fastest"],
+        "quartiles": row["ms_quartiles"],
+    }
     what |= {"memory_mib": measure.peak_memory(device), "set_up_s": seconds, "off": work.off}
     if device.type == "cuda":
         found = kernels(work)
