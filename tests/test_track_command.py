@@ -138,7 +138,7 @@ def test_mistakes_end_with_code_2_and_a_reason(clip, weights, tmp_path, capsys):
         assert run("track", *words, "--out", out) == 2
         assert reason in capsys.readouterr().err
         assert time.perf_counter() - start < 5
-        assert not list(out.iterdir())
+        assert not out.exists() or not list(out.iterdir())
     text.touch()
     assert run("track", clip, "--weights", weights, "--out", text) == 2
     assert "cannot make the folder" in capsys.readouterr().err
@@ -217,3 +217,21 @@ def test_where_the_folder_cannot_be_written_the_cache_is_the_users(clip, tmp_pat
     still_background(folder / "clip.mp4")
     folder.chmod(stat.S_IRWXU)
     assert len(list((tmp_path / "cache" / "loci").iterdir())) == 1
+
+
+def test_a_mistake_is_answered_without_loading_torch_and_the_public_names_are_there():
+    said = subprocess.run(
+        [sys.executable, "-c", PUBLIC], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.split() == ["2", "False", "True", "True", "True"]
+
+
+PUBLIC = """
+import sys
+import loci
+from loci import cli
+print(cli.main(["track", "/nowhere.mp4", "--weights", "cater", "--out", "/tmp/never"]), "torch" in sys.modules)
+print(callable(loci.track), callable(loci.train))
+print(all(getattr(loci, name) for name in loci.__all__))
+"""

@@ -86,6 +86,9 @@ class Notes:
 def main(words: list[str]) -> int:
     """Track."""
     asked = console.parse(Track, words, "track", EXAMPLES)
+    from loci.track.video_in import check
+
+    check(asked.video)
     from loci.track import open_tracking
     from loci.track.atomic import writable_folder
     from loci.track.outputs import Outputs, save
