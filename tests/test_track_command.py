@@ -182,6 +182,24 @@ def test_imagine_writes_what_came_beside_what_it_imagines(clip, weights, tmp_pat
     assert "beyond" in capsys.readouterr().err
 
 
+def test_imagined_frames_have_their_background_though_the_network_had_none_yet(weights, tmp_path):
+    """The tiny network is in its foreground phase: what it predicts is on black, all of which is background here."""
+    model = checkpoint.load(weights)
+    with torch.no_grad():
+        model.compose.background_logit.fill_(9.0)
+    weights = tmp_path / "nothing.safetensors"
+    checkpoint.save(weights, model)
+    with video_out(tmp_path / "bright.mp4", 10) as write:
+        for _ in range(8):
+            write(np.full((48, 64, 3), 180, np.uint8))
+    out = tmp_path / "out"
+    assert run("imagine", tmp_path / "bright.mp4", "--weights", weights, "--from", 4, "--frames", 4, "--out", out) == 0
+    with open_video(out / "imagined.mp4") as video:
+        last = list(video)[-1].pixels
+    right = last[:, last.shape[1] // 2 + 8 :]
+    assert np.median(right) > 150
+
+
 def test_background_saves_a_picture_and_a_network(clip, weights, tmp_path, capsys):
     assert run("background", clip, "--out", tmp_path / "still.png") == 0
     assert run("background", clip, "--method", "autoencoder", "--weights", weights, "--steps", 3,

@@ -247,3 +247,15 @@ def test_labels_are_those_of_the_largest_share():
         two = large.topk(2, 0).values
         assert not (differs & (two[0] - two[1] > 1e-3)).any(), "only ties may go either way"
         assert len(np.unique(fit.labels(masks))) == 5
+
+
+def test_trimmed_masks_are_of_what_is_there():
+    def ghost(k, t):
+        return k == 1 and t < 6
+
+    plain, cut = tracked(video(10, show=ghost)), tracked(video(10, show=ghost), trim=True)
+    assert plain[6].seen[0], "the mask was foreseen the frame before, when the square was there"
+    assert not cut[6].seen[0]
+    assert cut[6].visible[0] == 0
+    assert plain[4].visible[0] == cut[4].visible[0] == 1
+    assert (plain[4].masks == cut[4].masks).all(), "all of it is there"

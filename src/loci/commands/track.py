@@ -49,6 +49,8 @@ class Track:
     jump: float | None = None
     """A centre that moves further than this share of the longer side in a frame is another object's and gets a new id,
     for instance 0.1; by default none does."""
+    trim: bool = False
+    """Cut masks to what differs from the background in this very frame: sharper where the background is right."""
     rate: float | None = None
     """Frames per second, unless what the video says."""
     raw: str | None = None
@@ -105,6 +107,7 @@ def main(words: list[str]) -> int:
         slots=asked.slots,
         forget=asked.forget,
         jump=asked.jump,
+        trim=asked.trim,
         seed=asked.seed,
         device=asked.device,
         raw=raw,
@@ -122,6 +125,7 @@ def main(words: list[str]) -> int:
             "background": asked.background or "worked out from the video",
             "forget": "never" if asked.forget is None else f"after {asked.forget:g} s out of sight",
             "jump": "no matter" if asked.jump is None else f"{asked.jump:g} of the longer side is another object",
+            "trim": "masks are cut to what differs from the background" if asked.trim else "no",
             "seed": asked.seed,
             "device": tracking.model.device,
         }

@@ -53,6 +53,7 @@ def open_tracking(
     slots: int | None = None,
     forget: float | None = None,
     jump: float | None = None,
+    trim: bool = False,
     seed: int = 0,
     device: str = "auto",
     raw: tuple[int, int] | None = None,
@@ -97,8 +98,8 @@ def open_tracking(
             if learned is None and scene.moving is not None:
                 scene = scene._replace(turned=fit.negative)
         patience = None if forget is None else round(forget * opened.facts.rate)
-        followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, jump=jump, clock=clock,
-                          **hooks)  # fmt: skip
+        followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, jump=jump, trim=trim,
+                          clock=clock, **hooks)  # fmt: skip
         yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots or model.config.slots)
 
 
@@ -130,9 +131,10 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
             `letterbox` (False stretches; by default bars are added where stretching would change shapes by a tenth),
             `slots` (the most objects), `forget` (seconds out of sight after which a slot looks for another object; by
             default never), `jump` (a centre that moves by more than this share of the video's longer side in a frame is
-            another object's, and gets a new id; by default none does), `seed`, `device`, `raw` (height and width of
-            bare RGB on standard input), `rate` (frames per second), `negative` (whether the network wants negatives; a
-            file or a run says it by itself), `note` (told what was wrong with a damaged video).
+            another object's, and gets a new id; by default none does), `trim` (cut masks to what differs from the
+            background in this very frame), `seed`, `device`, `raw` (height and width of bare RGB on standard input),
+            `rate` (frames per second), `negative` (whether the network wants negatives; a file or a run says it by
+            itself), `note` (told what was wrong with a damaged video).
     """
     with open_tracking(video, weights, **options) as tracking:
         yield from tracking.frames

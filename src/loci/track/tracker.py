@@ -21,6 +21,9 @@ from torch import Tensor
 
 from loci.kernels.fast import FastWatch
 from loci.model import Loci, State, StepOutput
+from loci.model.frames import as_frame
+from loci.model.loss import FOREGROUND
+from loci.model.seed import difference
 from loci.track.decode import Pixels
 from loci.track.fit import Fit, tensor
 from loci.track.scene import Scene
@@ -133,6 +136,7 @@ def follow(
     slots: int | None = None,
     forget: int | None = None,
     jump: float | None = None,
+    trim: bool = False,
     clock: Clock | None = None,
     watch: Callable[[State, StepOutput], None] = lambda _state, _out: None,
 ) -> Iterator[Tracked]:
@@ -148,6 +152,7 @@ def follow(
         forget: let go of an object after so many frames out of sight; its slot then looks for another, with a new id.
         jump: a centre that moves by more than this share of the video's longer side, in the frames since it was last
             seen, is that of another object: it gets a new id.
+        trim: cut masks to what differs from the background in this very frame.
         clock: told how long things take.
         watch: shown the network's state and output after each frame; on a GPU the next frame overwrites them.
     """
@@ -169,6 +174,8 @@ def follow(
                 first = tensor(scene.picture) if background is None else background
                 state = watcher.bootstrap(shown, model.start(1, first, seed=seed, slots=slots))
             foreseen = _foreseen(state)
+            if trim:
+                foreseen = _trimmed(foreseen, shown, state.background if background is None else background)
             state, out = watcher.step(shown, state, background=background)
             view = _view(foreseen, out, fit)
         with clock("masks"), torch.inference_mode():
@@ -198,6 +205,14 @@ def _foreseen(state: State) -> _Foreseen:
         host(state.masks[0]),
         host(state.code.priority[0]).numpy(),
     )
+
+
+def _trimmed(foreseen: _Foreseen, frame: Tensor, background: Tensor) -> _Foreseen:
+    """Masks of what is there: a slot that sees none of it is hidden."""
+    scene = background.to(torch.float32)
+    there = torch.sqrt(difference(as_frame(frame, scene.dtype, scene.device), scene))[0].cpu() > FOREGROUND
+    slots = foreseen.masks[:-1] * there
+    return foreseen._replace(masks=torch.cat((slots, 1 - slots.sum(0, keepdim=True))))
 
 
 class _View(NamedTuple):
