@@ -138,7 +138,7 @@ def test_mistakes_end_with_code_2_and_a_reason(clip, weights, tmp_path, capsys):
         assert run("track", *words, "--out", out) == 2
         assert reason in capsys.readouterr().err
         assert time.perf_counter() - start < 5
-        assert not list(out.iterdir())
+        assert not out.exists() or not list(out.iterdir())
     text.touch()
     assert run("track", clip, "--weights", weights, "--out", text) == 2
     assert "cannot make the folder" in capsys.readouterr().err
@@ -182,6 +182,24 @@ def test_imagine_writes_what_came_beside_what_it_imagines(clip, weights, tmp_pat
     assert "beyond" in capsys.readouterr().err
 
 
+def test_imagined_frames_have_their_background_though_the_network_had_none_yet(weights, tmp_path):
+    """The tiny network is in its foreground phase: what it predicts is on black, all of which is background here."""
+    model = checkpoint.load(weights)
+    with torch.no_grad():
+        model.compose.background_logit.fill_(9.0)
+    weights = tmp_path / "nothing.safetensors"
+    checkpoint.save(weights, model)
+    with video_out(tmp_path / "bright.mp4", 10) as write:
+        for _ in range(8):
+            write(np.full((48, 64, 3), 180, np.uint8))
+    out = tmp_path / "out"
+    assert run("imagine", tmp_path / "bright.mp4", "--weights", weights, "--from", 4, "--frames", 4, "--out", out) == 0
+    with open_video(out / "imagined.mp4") as video:
+        last = list(video)[-1].pixels
+    right = last[:, last.shape[1] // 2 + 8 :]
+    assert np.median(right) > 150
+
+
 def test_background_saves_a_picture_and_a_network(clip, weights, tmp_path, capsys):
     assert run("background", clip, "--out", tmp_path / "still.png") == 0
     assert run("background", clip, "--method", "autoencoder", "--weights", weights, "--steps", 3,
@@ -217,3 +235,21 @@ def test_where_the_folder_cannot_be_written_the_cache_is_the_users(clip, tmp_pat
     still_background(folder / "clip.mp4")
     folder.chmod(stat.S_IRWXU)
     assert len(list((tmp_path / "cache" / "loci").iterdir())) == 1
+
+
+def test_a_mistake_is_answered_without_loading_torch_and_the_public_names_are_there():
+    said = subprocess.run(
+        [sys.executable, "-c", PUBLIC], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.split() == ["2", "False", "True", "True", "True"]
+
+
+PUBLIC = """
+import sys
+import loci
+from loci import cli
+print(cli.main(["track", "/nowhere.mp4", "--weights", "cater", "--out", "/tmp/never"]), "torch" in sys.modules)
+print(callable(loci.track), callable(loci.train))
+print(all(getattr(loci, name) for name in loci.__all__))
+"""

@@ -27,7 +27,7 @@ class Finder(torch.nn.Module):
 
     size = SIZE
     device = torch.device("cpu")
-    config = SimpleNamespace(slots=3, gestalt=4)
+    config = SimpleNamespace(slots=3, gestalt=4, bootstrap=1)
 
     def start(self, batch, background, seed, slots):
         slots = slots or 3
@@ -39,10 +39,7 @@ class Finder(torch.nn.Module):
         time = torch.zeros(1, dtype=torch.int64)
         return State(code, empty, masks, empty, (), zeros, zeros, zeros, code, time, time, True)
 
-    def bootstrap(self, frame, state):
-        return self.step(frame, state)[0]
-
-    def step(self, frame, state, background=None):
+    def step(self, frame, state, background=None, noise=False, disturb=None):
         self.shown = self.shown if background is None else background
         slots = state.claimed.shape[1]
         near = ((frame.float() / 255 - COLOURS[:slots, :, None, None]).abs().amax(1) < 0.45).float()[None]
@@ -56,8 +53,10 @@ class Finder(torch.nn.Module):
         state = state._replace(code=code, masks=masks, visible=visible, claimed=state.claimed.maximum(visible))
         logits = torch.zeros(1, slots, 3, *SIZE)
         out = StepOutput(
-            frame, masks, logits, code, code, code, logits, visible, state.claimed > 0.5, frame, visible, None, None
-        )
+            frame=frame, masks=masks, colours=logits, code=code, percept=code, searched=code, view_logits=logits,
+            uncovered=None, visible=visible, claimed=state.claimed > 0.5, error=frame, gates=visible,
+            snitch=None, choice=None,
+        )  # fmt: skip
         return state, out
 
 
@@ -207,3 +206,56 @@ def test_the_mixture_leaves_out_what_stood_in_the_first_frame():
         frame[20:40, 2 * t : 2 * t + 12] = 250  # there from the first frame on
         frames.append(frame)
     assert np.abs(mixture(frames).astype(int) - still).max() <= 3
+
+
+def test_a_centre_that_leaps_is_another_object():
+    frames = [
+        frame if frame.index < 6 else Frame(frame.index, frame.time, np.roll(frame.pixels, 40, 1))
+        for frame in video(14, show=lambda k, t: k == 1)
+    ]
+    assert {known for frame in tracked(frames) for known in frame.ids.tolist()} == {1}
+    leapt = tracked(frames, jump=0.2)
+    assert [frame.ids.tolist() for frame in leapt] == [[1]] * 6 + [[2]] * 8
+    assert [frame.slots.tolist() for frame in leapt] == [[1]] * 14
+    # Hidden while it goes the same way, it may: 68 of 128 pixels in eight frames are not too far.
+    hidden = [
+        frame if not 3 <= frame.index < 10 else Frame(frame.index, frame.time, frame.pixels * 0) for frame in frames
+    ]
+    assert {known for frame in tracked(hidden, jump=0.2) for known in frame.ids.tolist()} == {1}
+
+
+def test_a_slot_that_claims_without_being_seen_has_no_id_yet():
+    class Eager(Finder):
+        def start(self, batch, background, seed, slots):
+            state = super().start(batch, background, seed, slots)
+            return state._replace(claimed=torch.ones(1, 3))
+
+    fit, scene = Fit.of((96, 128), SIZE), Scene(np.zeros((*SIZE, 3), np.uint8), None)
+    frames = list(follow(Eager(), video(5, show=lambda k, t: k == 1), fit, scene))
+    assert [frame.ids.tolist() for frame in frames] == [[1]] * 5
+
+
+def test_labels_are_those_of_the_largest_share():
+    rng = np.random.default_rng(0)
+    for video_size, letterbox in (((96, 128), True), ((96, 200), True), ((50, 60), False), (SIZE, False)):
+        fit = Fit(video_size, SIZE, letterbox)
+        logits = torch.from_numpy(rng.normal(0, 3, (5, 6, 8)).astype(np.float32))[None]
+        masks = torch.softmax(torch.nn.functional.interpolate(logits, SIZE, mode="bilinear")[0], 0)
+        large = fit.enlarge(masks)
+        expected = (large.argmax(0) + 1) % 5
+        differs = torch.from_numpy(fit.labels(masks).astype(np.int64)) != expected
+        two = large.topk(2, 0).values
+        assert not (differs & (two[0] - two[1] > 1e-3)).any(), "only ties may go either way"
+        assert len(np.unique(fit.labels(masks))) == 5
+
+
+def test_trimmed_masks_are_of_what_is_there():
+    def ghost(k, t):
+        return k == 1 and t < 6
+
+    plain, cut = tracked(video(10, show=ghost)), tracked(video(10, show=ghost), trim=True)
+    assert plain[6].seen[0], "the mask was foreseen the frame before, when the square was there"
+    assert not cut[6].seen[0]
+    assert cut[6].visible[0] == 0
+    assert plain[4].visible[0] == cut[4].visible[0] == 1
+    assert (plain[4].masks == cut[4].masks).all(), "all of it is there"

@@ -5,7 +5,6 @@ import re
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,7 @@ from loci.data.clip import Clip
 from loci.errors import UserError
 from loci.model import Loci
 from loci.train.feed import Feed, open_data, snitch_position
-from loci.train.footage import count_objects, first_video, network_size
+from loci.train.footage import first_video
 from loci.train.loop import Trainer
 from loci.train.processes import Processes
 from loci.train.scene import Scene, named_scene, still_scene
@@ -397,26 +396,6 @@ def test_options_reach_the_source():
 
 
 # Footage
-
-
-def test_the_network_has_the_shape_of_the_video():
-    assert network_size(576, 768) == (240, 320)
-    assert network_size(1080, 1920) == (176, 320)
-    assert network_size(1920, 1080) == (320, 176)
-    assert network_size(100, 100) == (96, 96)
-
-
-def test_objects_are_counted_where_they_differ_from_the_background():
-    background = np.full((120, 160, 3), 90, np.uint8)
-    frames = []
-    for t in range(20):
-        frame = background.copy()
-        for n in range(3):
-            frame[20 + 30 * n : 30 + 30 * n, 5 * t : 5 * t + 12] = 220
-        frame[5, 5] = 255  # noise
-        frames.append(frame)
-    assert count_objects(frames, background) == 3
-    assert count_objects([background], background) == 1
 
 
 def test_the_first_video_of_a_folder(tmp_path):

@@ -73,11 +73,23 @@ def aquarium() -> Config:
 
 
 def video() -> Config:
-    """A still camera's footage; `loci train video` fits size and slots to it."""
+    """A still camera's footage; `loci train video` fits size, slots and clips to it. Minutes on a GPU.
+
+    What moves in footage is small: sizes come in so slowly that a slot cannot grow over several objects. All of it is
+    the foreground phase, in which masks are sharpest; tracking needs no background in the prediction.
+    """
     return Config(
-        model=ModelConfig(slots=12),
-        data=DataConfig("video", length=60, batch=8),
-        train=TrainConfig(stages=(Stage(60_000, "coarse", 1e-4), Stage(60_000, "fine", 3.33e-5))),
+        model=ModelConfig(
+            resolution="coarse",
+            slots=12,
+            gestalt=48,
+            bootstrap=5,
+            encoder=EncoderConfig(layers=2),
+            transition=TransitionConfig(heads=1, layers=1),
+            decoder=DecoderConfig(layers=3),
+        ),
+        data=DataConfig("video", length=80, batch=4),
+        train=TrainConfig(stages=(Stage(30_000, "coarse", 4e-4, final=0.1),), foreground=1_000_000, growth=0.03),
     )
 
 

@@ -47,6 +47,9 @@ def main(words: list[str]) -> int:
     asked = console.parse(Imagine, words, "imagine", EXAMPLES)
     if asked.start < 1 or asked.frames < 1:
         raise UserError(f"--from {asked.start} --frames {asked.frames}: both must be 1 or more")
+    from loci.track.video_in import check
+
+    check(asked.video)
     from loci.commands.track import Notes, background_of
     from loci.track import open_tracking
     from loci.track.atomic import writable_folder

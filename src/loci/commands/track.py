@@ -46,6 +46,11 @@ class Track:
     """The most objects at a time, unless the network's own number."""
     forget: float | None = None
     """Seconds out of sight after which an object is let go and its slot looks for another; by default never."""
+    jump: float | None = None
+    """A centre that moves further than this share of the longer side in a frame is another object's and gets a new id,
+    for instance 0.1; by default none does."""
+    trim: bool = False
+    """Cut masks to what differs from the background in this very frame: sharper where the background is right."""
     rate: float | None = None
     """Frames per second, unless what the video says."""
     raw: str | None = None
@@ -83,6 +88,9 @@ class Notes:
 def main(words: list[str]) -> int:
     """Track."""
     asked = console.parse(Track, words, "track", EXAMPLES)
+    from loci.track.video_in import check
+
+    check(asked.video)
     from loci.track import open_tracking
     from loci.track.atomic import writable_folder
     from loci.track.outputs import Outputs, save
@@ -98,6 +106,8 @@ def main(words: list[str]) -> int:
         letterbox={"auto": None, "letterbox": True, "stretch": False}[asked.fit],
         slots=asked.slots,
         forget=asked.forget,
+        jump=asked.jump,
+        trim=asked.trim,
         seed=asked.seed,
         device=asked.device,
         raw=raw,
@@ -114,6 +124,8 @@ def main(words: list[str]) -> int:
             "fit": "letterbox" if tracking.fit.letterbox else "stretch",
             "background": asked.background or "worked out from the video",
             "forget": "never" if asked.forget is None else f"after {asked.forget:g} s out of sight",
+            "jump": "no matter" if asked.jump is None else f"{asked.jump:g} of the longer side is another object",
+            "trim": "masks are cut to what differs from the background" if asked.trim else "no",
             "seed": asked.seed,
             "device": tracking.model.device,
         }

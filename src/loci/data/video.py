@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import av
@@ -21,6 +22,7 @@ import torch
 from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
+from loci.config import DataConfig
 from loci.data.batch import gather
 from loci.data.clip import Clip
 from loci.data.picture import LARGEST, Pixels, Size, resized
@@ -133,6 +135,11 @@ def time_stamps(path: Path) -> list[int | None]:
     return list(known) if len(set(known)) == len(stamps) else [None] * len(stamps)
 
 
+def negatives(data: DataConfig) -> bool:
+    """Whether a run learns on negatives, as footage may ask for."""
+    return any(option.replace(" ", "").lower() == "negative=true" for option in data.options)
+
+
 def read_image(path: Path) -> Pixels:
     """An image file as RGB [H,W,3]."""
     try:
@@ -163,20 +170,71 @@ class _Window(NamedTuple):
     at: int | None
 
 
+class Cut(NamedTuple):
+    """How clips are taken from a video; see `open_videos`."""
+
+    every: int | None
+    stride: int
+    hold: bool
+    negative: bool
+
+    def span(self, length: int) -> int:
+        """How many frames of the video a clip reaches over."""
+        return (length - 1) * self.stride + 1
+
+
+@dataclass(frozen=True)
+class Held:
+    """Whole videos as bytes in memory, each decoded once, for training that comes back to them again and again."""
+
+    videos: dict[Path, Tensor] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def of(self, path: Path, size: Size) -> Tensor:
+        """All frames that can be read, [N,3,H,W] uint8."""
+        with self.lock:  # clips are read by several threads
+            if path not in self.videos:
+                self.videos[path] = _read_images(image_files(path), size) if path.is_dir() else _whole(path, size)
+            return self.videos[path]
+
+
+def _read_images(files: Sequence[Path], size: Size) -> Tensor:
+    pictures = [resized(read_image(file), size) for file in files]
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
+
+
+def _whole(path: Path, size: Size) -> Tensor:
+    """A video up to where it is damaged."""
+    pictures, convert = [], VideoReformatter()
+    with _opened(path) as (container, stream):
+        try:
+            for frame in itertools.islice(container.decode(stream), LONGEST):
+                pictures.append(resized(np.asarray(convert.reformat(frame, format="rgb24").to_ndarray()), size))
+        except av.error.FFmpegError as error:
+            log.warning("%s: only its first %d frames can be read (%s)", path, len(pictures), error)
+    if not pictures:
+        raise UserError(f"no frame of {path} can be read")
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
+
+
 @dataclass(frozen=True)
 class Videos:
-    """Consecutive windows of videos; what is left at a video's end is dropped.
+    """Windows of videos, one after another unless told; what is left at a video's end is dropped.
 
     Attributes:
         windows: where each clip lies.
         size: height and width that frames are brought to.
         length: frames in a clip.
+        cut: how clips are taken from the videos.
+        held: all frames of the videos read so far, where they are to be kept; else None.
         skipped: what could not be used, and why.
     """
 
     windows: tuple[_Window, ...]
     size: Size
     length: int
+    cut: Cut
+    held: Held | None = None
     skipped: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -193,12 +251,17 @@ class Videos:
 
     def _read(self, n: int) -> Clip:
         path, start, at = self.windows[n]
-        if path.is_dir():
-            pictures = [resized(read_image(p), self.size) for p in image_files(path)[start : start + self.length]]
-            frames = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
+        span = self.cut.span(self.length)
+        if self.held is not None:
+            frames = self.held.of(path, self.size)[start : start + span]
+            if len(frames) < span:
+                raise UserError(f"{path} ends before frame {start + span - 1}, which was asked for")
+        elif path.is_dir():
+            frames = _read_images(image_files(path)[start : start + span], self.size)
         else:
-            frames = decode(path, self.length, start=start, at=at, size=self.size)
-        return Clip(frames[None], index=torch.tensor([n]))
+            frames = decode(path, span, start=start, at=at, size=self.size)
+        frames = frames[:: self.cut.stride]
+        return Clip((255 - frames if self.cut.negative else frames)[None], index=torch.tensor([n]))
 
 
 def _natural(path: Path) -> tuple[tuple[int, int | str], ...]:
@@ -224,31 +287,64 @@ def _image_facts(folder: Path) -> Facts:
     return Facts(len(files), (height, width))
 
 
-def open_videos(path: Path, *, size: Size | None = None, length: int | None = None) -> Videos:
+def open_videos(
+    path: Path,
+    *,
+    size: Size | None = None,
+    length: int | None = None,
+    every: int | None = None,
+    stride: int = 1,
+    hold: bool = False,
+    negative: bool = False,
+) -> Videos:
     """A video file, or all videos of a folder.
 
     Args:
         path: the file or folder.
         size: what to bring frames to; by default the first video's own size.
         length: frames in a clip; by default all of the first video's.
+        every: frames from the beginning of a clip to that of the next; by default clips follow one another.
+        stride: a clip takes every so-manieth frame.
+        hold: decode each video once and keep all of its frames in memory.
+        negative: turn colours round, for dark objects: the foreground phase learns on black, where they are nothing.
     """
     if path.is_dir():
         files = sorted((p for p in path.rglob("*") if p.suffix.lower() in CONTAINERS and p.is_file()), key=_natural)
     else:
         files = [path]
-    return _windows(path, files, "videos", probe, size, length)
+    return _windows(path, files, "videos", probe, size, length, Cut(every, stride, hold, negative))
 
 
-def open_images(path: Path, *, size: Size | None = None, length: int | None = None) -> Videos:
-    """A folder of images is a video; so is each folder of images inside."""
+def open_images(
+    path: Path,
+    *,
+    size: Size | None = None,
+    length: int | None = None,
+    every: int | None = None,
+    stride: int = 1,
+    hold: bool = False,
+    negative: bool = False,
+) -> Videos:
+    """A folder of images is a video; so is each folder of images inside. The options are those of `open_videos`."""
     if not path.is_dir():
         raise UserError(f"{path} is not a folder of images")
     folders = [path, *sorted((p for p in path.rglob("*") if p.is_dir()), key=_natural)]
-    return _windows(path, [p for p in folders if image_files(p)], "images", _image_facts, size, length)
+    folders = [p for p in folders if image_files(p)]
+    return _windows(path, folders, "images", _image_facts, size, length, Cut(every, stride, hold, negative))
 
 
-def _windows(path: Path, files: list[Path], what: str, look: Any, size: Size | None, length: int | None) -> Videos:
+def _windows(
+    path: Path,
+    files: list[Path],
+    what: str,
+    look: Any,
+    size: Size | None,
+    length: int | None,
+    cut: Cut,
+) -> Videos:
     """Cut videos into windows; files that cannot be read or are too short are skipped and reported."""
+    if cut.stride < 1 or (cut.every is not None and cut.every < 1):
+        raise UserError(f"stride={cut.stride} every={cut.every}: both count frames and must be 1 or more")
     if not path.exists() or not files:
         raise UserError(f"{path} holds no {what}" if path.exists() else f"there is no {path}")
     windows: list[_Window] = []
@@ -259,16 +355,17 @@ def _windows(path: Path, files: list[Path], what: str, look: Any, size: Size | N
         except UserError as error:
             skipped.append(str(error))
             continue
-        size, length = size or facts.size, length or facts.frames
-        if facts.frames < length:
-            skipped.append(f"{file} has {facts.frames} frames, a clip {length}")
-        starts = range(0, facts.frames - length + 1, length)
+        size, length = size or facts.size, length or -(-facts.frames // cut.stride)
+        span = cut.span(length)
+        if facts.frames < span:
+            skipped.append(f"{file} has {facts.frames} frames, a clip {span}")
+        starts = range(0, facts.frames - span + 1, cut.every or length * cut.stride)
         stamps = time_stamps(file) if len(starts) > 1 and file.is_file() else []
         windows += [_Window(file, start, stamps[start] if start < len(stamps) else None) for start in starts]
     if not windows or size is None or length is None:
         raise UserError(f"none of the {what} in {path} can be used: {skipped[0]}")
     report(path, skipped)
-    return Videos(tuple(windows), size, length, skipped)
+    return Videos(tuple(windows), size, length, cut, Held() if cut.hold else None, skipped)
 
 
 def report(path: Path, skipped: Sequence[str]) -> None:

@@ -52,16 +52,21 @@ def open_tracking(
     letterbox: bool | None = None,
     slots: int | None = None,
     forget: float | None = None,
+    jump: float | None = None,
+    trim: bool = False,
     seed: int = 0,
     device: str = "auto",
     raw: tuple[int, int] | None = None,
     rate: float | None = None,
+    negative: bool | None = None,
     note: Note | None = None,
     **hooks: Any,
 ) -> Iterator[Tracking]:
     """Open a video and a network and put them together; see `track` for the arguments."""
     import logging
 
+    from loci import checkpoint
+    from loci.data.video import negatives
     from loci.errors import UserError
     from loci.track.background import trained_on
     from loci.track.fit import Fit
@@ -73,19 +78,28 @@ def open_tracking(
         raise UserError(f"slots is {slots}; it must be 1 or more")
     if forget is not None and forget < 0:
         raise UserError(f"forget is {forget} s; it must be 0 or more")
+    if jump is not None and jump <= 0:
+        raise UserError(f"jump is {jump}; it must be more than 0, a share of the video's longer side")
     note = note or logging.getLogger(__name__).warning
     with open_video(video, raw=raw, rate=rate, note=note) as opened:
         model = network(weights, device)
         device = str(model.device)
-        fit = Fit.of(opened.facts.size, model.size, letterbox)
+        if negative is None:
+            negative = False
+            if isinstance(weights, str | Path):
+                negative = negatives(checkpoint.read(checkpoint.find(weights), weights_only=True).config.data)
+        fit = Fit.of(opened.facts.size, model.size, letterbox, negative)
         clock = Clock()
         with clock("background"):
-            known = None
+            known, learned = None, None
             if background is None and isinstance(weights, str | Path):
-                known, background = trained_on(weights), learned_for(weights, model.size, device)
-            scene, frames = scene_of(opened, fit, background, known, note)
+                known, learned = trained_on(weights), learned_for(weights, model.size, device)
+            scene, frames = scene_of(opened, fit, background if learned is None else learned, known, note)
+            if learned is None and scene.moving is not None:
+                scene = scene._replace(turned=fit.negative)
         patience = None if forget is None else round(forget * opened.facts.rate)
-        followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, clock=clock, **hooks)
+        followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, jump=jump, trim=trim,
+                          clock=clock, **hooks)  # fmt: skip
         yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots or model.config.slots)
 
 
@@ -116,8 +130,11 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
             with if it shows the same scene, else worked out from the video),
             `letterbox` (False stretches; by default bars are added where stretching would change shapes by a tenth),
             `slots` (the most objects), `forget` (seconds out of sight after which a slot looks for another object; by
-            default never), `seed`, `device`, `raw` (height and width of bare RGB on standard input), `rate` (frames
-            per second), `note` (told what was wrong with a damaged video).
+            default never), `jump` (a centre that moves by more than this share of the video's longer side in a frame is
+            another object's, and gets a new id; by default none does), `trim` (cut masks to what differs from the
+            background in this very frame), `seed`, `device`, `raw` (height and width of bare RGB on standard input),
+            `rate` (frames per second), `negative` (whether the network wants negatives; a file or a run says it by
+            itself), `note` (told what was wrong with a damaged video).
     """
     with open_tracking(video, weights, **options) as tracking:
         yield from tracking.frames

@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from loci.data.video import negatives
 from loci.errors import UserError
 from loci.track.atomic import atomic
 from loci.track.decode import MAX_PIXELS
@@ -162,17 +163,19 @@ def write_image(path: Path, pixels: Pixels) -> None:
 
 
 def trained_on(weights: str | Path) -> Pixels | None:
-    """The background a network was trained with, where it is still to be found.
+    """The background a network was trained with, in its true colours, where it is still to be found.
 
     It is what the config names, or `background.png` in the run's folder, or `NAME.background.png` beside the file.
     """
     from loci import checkpoint
 
     file = checkpoint.find(weights)
-    named = checkpoint.read(file, weights_only=True).config.data.background
-    places = [Path(named)] if named else []
-    places += [file.with_suffix(".background.png"), file.parent / "background.png"]
-    return next((read_image(place) for place in places if place.is_file()), None)
+    data = checkpoint.read(file, weights_only=True).config.data
+    if data.background and Path(data.background).is_file():
+        return read_image(Path(data.background))
+    places = (file.with_suffix(".background.png"), file.parent / "background.png")
+    picture = next((read_image(place) for place in places if place.is_file()), None)
+    return 255 - picture if picture is not None and negatives(data) else picture
 
 
 def same_scene(first: Pixels, second: Pixels) -> bool:

@@ -49,6 +49,7 @@ class Drawer:
         self.tile = max(40, min(112, self.canvas[1] // min(slots, 10)))
         self.across = max(1, self.canvas[1] // self.tile)
         self.trails: dict[int, deque[tuple[int, int]]] = {}
+        self.zooms: dict[int, float] = {}
 
     def __call__(self, frame: Tracked) -> Pixels:
         """The frame with masks, outlines, centres and trails, and the strip of reconstructions below it."""
@@ -57,6 +58,7 @@ class Drawer:
             self._object(picture, frame, n)
         for known in set(self.trails) - set(frame.ids.tolist()):
             del self.trails[known]
+            self.zooms.pop(known, None)
         _text(picture, f"{frame.index}  {frame.time:.2f} s", (6, 16), (255, 255, 255))
         return np.concatenate((picture, self._strip(frame)), 0)
 
@@ -98,31 +100,53 @@ class Drawer:
                 cv2.ellipse(picture, centre, axes, 0, start, start + 16, paint, 2, cv2.LINE_AA)
         _text(picture, str(frame.ids[n]), (centre[0] + 7, centre[1] - 5), paint)
 
+    def _zoom(self, frame: Tracked, n: int) -> float:
+        """Follows the object's size slowly, so that the picture does not jump."""
+        known = int(frame.ids[n])
+        before = self.zooms.get(known)
+        if before is None or frame.seen[n]:
+            now = zoom(frame, n)
+            self.zooms[known] = now if before is None else 0.9 * before + 0.1 * now
+        return self.zooms[known]
+
     def _strip(self, frame: Tracked) -> Pixels:
-        """A tile for each slot, in order: how it paints its object, its id, and a bar of how much is seen."""
+        """A tile for each slot, in order: how it paints its object, near by, its id, and a bar of how much is seen."""
         side, rows = self.tile, -(-self.slots // self.across)
         strip = np.full((rows * (side + 8), self.canvas[1], 3), _DARK, np.uint8)
         for n, slot in enumerate(frame.slots):
             top, left = (int(slot) // self.across) * (side + 8), (int(slot) % self.across) * side
-            picture = tile(frame.pictures[n], side - 2)
-            height, width = picture.shape[:2]
-            strip[top + 1 : top + 1 + height, left + 1 : left + 1 + width] = picture
+            strip[top + 1 : top + side - 1, left + 1 : left + side - 1] = closeup(
+                frame, n, self._zoom(frame, n), side - 2
+            )
             bar = round(float(frame.visible[n].clip(0, 1)) * (side - 2))
             strip[top + side + 1 : top + side + 5, left + 1 : left + 1 + bar] = colour(int(slot))
             _text(strip, str(frame.ids[n]), (left + 4, top + 14), colour(int(slot)))
         return strip
 
 
-def tile(picture: NDArray[np.uint8], side: int) -> Pixels:
-    """RGB of a reconstruction [h,w,4] on dark, with its mask as opacity, inside side × side."""
-    height, width = picture.shape[:2]
-    scale = side / max(height, width)
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    opacity = picture[..., 3:].astype(np.float32) / 255
-    flat = (picture[..., :3] * opacity + _DARK * (1 - opacity)).astype(np.uint8)
-    return np.asarray(
-        cv2.resize(flat, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST), np.uint8
-    )
+def closeup(frame: Tracked, n: int, share: float, side: int) -> Pixels:
+    """How the network paints an object, [side,side,3]: a square around it of so large a share of the longer side.
+
+    Its mask is the opacity, on dark.
+    """
+    height, width = frame.pictures.shape[1:3]
+    half = max(4, round(share * max(height, width) / 2))
+    place = np.nan_to_num(frame.codes[n, :2]).clip(-1, 1)
+    row, column = (round(float(at + 1) / 2 * (size - 1)) for at, size in zip(place, (height, width), strict=True))
+    around = np.zeros((2 * half, 2 * half, 4), np.uint8)
+    rows, columns = slice(max(0, row - half), row + half), slice(max(0, column - half), column + half)
+    inside = frame.pictures[n, rows, columns]
+    down, right = rows.start - (row - half), columns.start - (column - half)
+    around[down : down + inside.shape[0], right : right + inside.shape[1]] = inside
+    opacity = around[..., 3:].astype(np.float32) / 255
+    flat = (around[..., :3] * opacity + _DARK * (1 - opacity)).astype(np.uint8)
+    method = cv2.INTER_AREA if side < 2 * half else cv2.INTER_NEAREST
+    return np.asarray(cv2.resize(flat, (side, side), interpolation=method), np.uint8)
+
+
+def zoom(frame: Tracked, n: int) -> float:
+    """How much of the longer side a square around an object takes that shows it and as much again."""
+    return float(np.clip(2 * frame.boxes[n, 2:].max() / max(frame.pixels.shape[:2]), 0.1, 1))
 
 
 def _text(picture: Pixels, words: str, place: tuple[int, int], paint: tuple[int, int, int]) -> None:

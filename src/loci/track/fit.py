@@ -31,21 +31,25 @@ class Fit:
         network: height and width of the frames the network takes.
         letterbox: keep the shape of things and leave black bars, instead of stretching. The background gets the same
             bars, so the network sees nothing there.
+        negative: the network was trained on negatives, and gets them.
     """
 
     video: tuple[int, int]
     network: tuple[int, int]
     letterbox: bool = True
+    negative: bool = False
 
     def __post_init__(self) -> None:
         if min(*self.video, *self.network) < 1:
             raise UserError(f"sizes must be positive, not video {self.video} and network {self.network}")
 
     @classmethod
-    def of(cls, video: tuple[int, int], network: tuple[int, int], letterbox: bool | None = None) -> Fit:
+    def of(
+        cls, video: tuple[int, int], network: tuple[int, int], letterbox: bool | None = None, negative: bool = False
+    ) -> Fit:
         """With bars, or stretched; unless told, bars only where stretching would change shapes by a tenth or more."""
         change = (video[0] * network[1]) / max(1, video[1] * network[0])
-        return cls(video, network, not 0.9 < change < 1.1 if letterbox is None else letterbox)
+        return cls(video, network, not 0.9 < change < 1.1 if letterbox is None else letterbox, negative)
 
     @property
     def inner(self) -> tuple[int, int]:
@@ -72,10 +76,14 @@ class Fit:
         method = cv2.INTER_AREA if h <= self.video[0] and w <= self.video[1] else cv2.INTER_LINEAR
         small = pixels if pixels.shape[:2] == (h, w) else np.asarray(cv2.resize(pixels, (w, h), interpolation=method))
         if (h, w) == self.network:
-            return small
+            return self.turned(small)
         framed = np.zeros((*self.network, *pixels.shape[2:]), np.uint8)
         framed[top : top + h, left : left + w] = small
-        return framed
+        return self.turned(framed)
+
+    def turned(self, pixels: Pixels) -> Pixels:
+        """The network's colours from true ones, and true ones from the network's."""
+        return 255 - pixels if self.negative else pixels
 
     def to_pixels(self, position: Array) -> Array:
         """Rows and columns in the video's pixels from (row, column) in [-1, 1]; [..., 2] both."""
@@ -106,6 +114,23 @@ class Fit:
         flat = inside.reshape(1, -1, h, w).float()
         large = F.interpolate(flat, self.video, mode="bilinear", align_corners=False)
         return large.reshape(*maps.shape[:-2], *self.video)
+
+    def labels(self, masks: Tensor) -> NDArray[np.uint8]:
+        """Which of the network's masks [K+1,h,w] has each pixel of the video, from 1; 0 for the last, the background.
+
+        Only slots that may win somewhere are enlarged: a pixel's largest share is 1 / (K+1) at least.
+        """
+        (h, w), (top, left) = self.inner, self.offset
+        inside = masks[:, top : top + h, left : left + w].float().numpy()
+        least = 1 / len(inside)
+        best = cv2.resize(np.ascontiguousarray(inside[-1]), self.video[::-1], interpolation=cv2.INTER_LINEAR)
+        labels = np.zeros(self.video, np.uint8)
+        for slot in np.flatnonzero(inside[:-1].max((1, 2)) >= least):
+            large = cv2.resize(np.ascontiguousarray(inside[slot]), self.video[::-1], interpolation=cv2.INTER_LINEAR)
+            mine = large > best
+            labels[mine] = slot + 1
+            best[mine] = large[mine]
+        return labels
 
 
 def tensor(pixels: Pixels) -> Tensor:

@@ -38,9 +38,7 @@ class Look:
     background: Pixels
     """[H,W,3] the scene without objects."""
     size: tuple[int, int]
-    """Height and width a network should have: divisible by 16, in the video's shape."""
-    resolution: str
-    """"coarse" where blobs are large enough to be seen at a quarter of that size, else "fine"."""
+    """Height and width a network should have, in the video's shape; it then sees a quarter of that ("coarse")."""
     slots: int
     """How many objects to reckon with."""
     blobs: tuple[float, float, float]
@@ -49,8 +47,12 @@ class Look:
     """Mean and largest number of blobs at a time."""
     foreground: float
     """Share of pixels that are not background."""
+    dark: bool
+    """Whether objects are darker than bright: then a network learns better on negatives."""
     motion: float
     """How far a blob moves in a frame, typically, as a share of the frame's longer side."""
+    stride: int
+    """Every so-manieth frame is enough to learn from: things move by about a pixel of the network's."""
     shake: float
     """How far the camera moves from frame to frame, in pixels of the video (half of the frames are steadier)."""
     drift: float
@@ -64,10 +66,10 @@ class Look:
         small, typical, large = (f"{share * longer:.0f}" for share in self.blobs)
         return {
             "video": f"{self.video[1]} x {self.video[0]}, {self.frames} frames, {self.rate:g} a second",
-            "network": f"{self.size[1]} x {self.size[0]}, {self.resolution}, {self.slots} slots",
+            "network": f"sees {self.size[1] // 4} x {self.size[0] // 4}, {self.slots} slots",
             "blobs": f"{small} / {typical} / {large} pixels across",
             "blobs at a time": f"{self.crowd[0]:.1f}, at most {self.crowd[1]}",
-            "foreground": f"{self.foreground:.1%} of the pixels",
+            "foreground": f"{self.foreground:.1%} of the pixels{', dark: taken as negatives' if self.dark else ''}",
             "motion": f"{self.motion * longer:.1f} pixels a frame",
             "camera": f"shakes by {self.shake:.2f}, drifts by {self.drift:.1f} pixels",
         }
@@ -81,12 +83,14 @@ def look(path: str | Path) -> Look:
     fit = Fit(facts.size, _working(facts.size), letterbox=False)
     background = mixture(sample(videos[0], SAMPLE))
     scene = Fit((background.shape[0], background.shape[1]), fit.network, letterbox=False).shrink(background)
-    counts, areas, shares = _blobs(sample(videos[0], SAMPLE, shrink=fit.shrink), scene)
+    shown = sample(videos[0], SAMPLE, shrink=fit.shrink)
+    counts, areas, shares = _blobs(shown, scene)
     moves, steps = _motion(videos[0], fit, scene)
     longer = max(fit.network)
     sides = np.sqrt(areas) / longer if len(areas) else np.zeros(1)
     small, typical, large = (float(value) for value in np.percentile(sides, (10, 50, 90)))
     size = _network(facts.size, small)
+    motion = float(np.median(moves)) / longer if len(moves) else 0.0
     found = Look(
         videos=videos,
         video=facts.size,
@@ -94,12 +98,13 @@ def look(path: str | Path) -> Look:
         frames=(facts.count or 0) * len(videos),
         background=background,
         size=size,
-        resolution="coarse" if small * max(size) / 4 >= 5 else "fine",
-        slots=int(np.clip(np.ceil(np.percentile(counts, 98)) + 2, 2, 24)),
+        slots=int(np.clip(np.ceil(1.25 * np.percentile(counts, 98)) + 2, 2, 24)),
         blobs=(small, typical, large),
         crowd=(float(counts.mean()), int(counts.max())),
         foreground=float(shares.mean()),
-        motion=float(np.median(moves)) / longer if len(moves) else 0.0,
+        dark=_brightness(shown, scene) < 0.5,
+        motion=motion,
+        stride=int(np.clip(1 / step, 1, 8)) if (step := motion * max(size) / 4) > 0 else 1,
         shake=float(np.median(np.abs(steps).max(-1))) * facts.size[1] / fit.network[1],
         drift=_drift(videos[0], fit) * facts.size[1] / fit.network[1],
         advice=(),
@@ -142,6 +147,13 @@ def _blobs(frames: list[Pixels], scene: Pixels) -> tuple[Array, Array, Array]:
         areas.extend(parts.tolist())
         shares.append(mask.mean())
     return np.array(counts, float), np.array(areas, float), np.array(shares, float)
+
+
+def _brightness(frames: list[Pixels], scene: Pixels) -> float:
+    """Of the foreground, from 0 to 1; 1 where there is none."""
+    inside = [frame[_differs(frame, scene) > 0] for frame in frames]
+    pixels = np.concatenate(inside) if inside else np.zeros((0, 3), np.uint8)
+    return float(pixels.mean()) / 255 if pixels.size else 1.0
 
 
 def _motion(path: Path, fit: Fit, scene: Pixels) -> tuple[Array, Array]:
@@ -200,16 +212,19 @@ def _drift(path: Path, fit: Fit) -> float:
 
 
 def _network(video: tuple[int, int], small: float) -> tuple[int, int]:
-    """In the video's shape, so large that a small blob is some 12 pixels across; the longer side from 128 to 320."""
-    longer = float(np.clip(12 / max(small, 0.01), 128, 320))
+    """In the video's shape, so large that a small blob is some 6 pixels across in the quarter that the network sees.
+
+    The cells of its grid are 4 of those pixels; at full size they would be 16, wider than a person far away.
+    """
+    longer = float(np.clip(6 / max(small, 0.01), 64, 192))
     scale = longer / max(video)
-    height, width = (max(64, 16 * round(side * scale / 16)) for side in video)
+    height, width = (16 * max(8, round(side * scale / 4)) for side in video)
     return height, width
 
 
 def _advised(found: Look) -> Look:
     """With what a person should be told."""
-    pixels, longer = found.blobs[0] * max(found.size), max(found.video)
+    pixels, longer = found.blobs[0] * max(found.size) / 4, max(found.video)
     checks = {
         f"There are only about {found.frames} frames, which may be learned by heart; a few thousand are better.":
             found.frames < 300,
@@ -219,12 +234,12 @@ def _advised(found: Look) -> Look:
         "Hardly anything differs from the background, so there may be nothing to learn: choose a part where things "
         "move.":
             found.foreground < 0.0005 or found.crowd[0] < 0.05,
-        f"{found.foreground:.0%} of the pixels differ from the background. If that is water, leaves or light, learn a "
-        "background that moves: loci background --method autoencoder.":
+        f"{found.foreground:.0%} of the pixels differ from the still background. A background that moves can learn "
+        "water, leaves or light (--data.background learned); if it is none of these, nothing here stands still.":
             found.foreground > 0.4,
         f"Small objects are {pixels:.0f} pixels across in the network and will be missed: crop the video to where they "
         "are.":
-            found.crowd[1] > 0 and pixels < 6,
+            found.crowd[1] > 0 and pixels < 3,
         "Some blobs are more than half as large as the frame: several objects that touch, or light that changes.":
             found.blobs[2] > 0.5,
         "Objects move further than their own size from frame to frame: take a higher frame rate, or slots lose them.":

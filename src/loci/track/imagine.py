@@ -22,6 +22,8 @@ from loci.track.fit import Fit
 from loci.track.tracker import CLAIM
 from loci.track.video_out import video_out
 
+WHOLE = 40.0
+"""A growth at which the background is shown in full."""
 SIDE = 400
 """Pixels of the longer side of each picture, at least."""
 
@@ -61,17 +63,19 @@ def imagine(
         write = stack.enter_context(_table(out / "imagined.csv", fit))
         seen = 0
         for frame in islice(tracking.frames, start):
-            watched = fit.shrink(frame.pixels)
+            watched = fit.turned(fit.shrink(frame.pixels))
             show(_pair(watched, watched, None))
             seen += 1
             told()
         state = memory.state
         if state is None or seen < start:
             raise UserError(f"the video ends after {seen} frames; --from {start} is beyond that")
+        state = _with_background(model, state)
         for number in range(start, start + count):
-            imagined = (state.frame[0].clamp(0, 1).permute(1, 2, 0) * 255).round().to(torch.uint8).cpu().numpy()
+            shown = (state.frame[0].clamp(0, 1).permute(1, 2, 0) * 255).round().to(torch.uint8).cpu().numpy()
+            imagined = fit.turned(shown)
             frame_or_end = next(tracking.coming, None)
-            came = None if frame_or_end is None else fit.shrink(frame_or_end.pixels)
+            came = None if frame_or_end is None else fit.turned(fit.shrink(frame_or_end.pixels))
             if came is not None:
                 errors.append(float(np.abs(came.astype(int) - imagined).mean()))
             show(_pair(came, imagined, state))
@@ -79,6 +83,16 @@ def imagine(
             state = _further(model, state)
             told()
     return Imagined(len(errors), float(np.mean(errors)) if errors else float("nan"))
+
+
+def _with_background(model: Loci, state: State) -> State:
+    """The state of a network that may not have been shown the background yet, with all of it in the picture.
+
+    From here on it sees what it predicts, and it knows frames with a background only.
+    """
+    missing = 1 - model.compose.shown()
+    model.compose.background_growth.fill_(WHOLE)
+    return state._replace(frame=state.frame + state.masks[:, -1:] * state.background * missing)
 
 
 def _further(model: Loci, state: State) -> State:

@@ -93,7 +93,8 @@ def _opened(
     writers: list[tuple[str, Write]] = []
     if outputs.report:
         overlay = out / "overlay.mp4" if outputs.overlay else out / "no overlay"
-        about = report_html(out / "report.html", settings, tracking.scene.picture, tracking.clock, overlay, notes)
+        background = tracking.fit.turned(tracking.scene.picture)
+        about = report_html(out / "report.html", settings, background, tracking.clock, overlay, notes)
         writers.append(("drawing", stack.enter_context(about)))
     if outputs.overlay:
         shown = overlay_mp4(out / "overlay.mp4", facts.size, facts.rate, slots)

@@ -25,6 +25,8 @@ class Scene(NamedTuple):
 
     picture: Pixels
     moving: MovingBackground | None
+    turned: bool = False
+    """Whether the moving one knows true colours, and the network negatives."""
 
 
 def scene_of(
@@ -85,4 +87,4 @@ def _fitted(picture: Pixels, fit: Fit) -> Pixels:
     height, width = picture.shape[:2]
     if not same_shape((height, width), fit.video):
         raise UserError(f"the background is {width}x{height}, the video {fit.video[1]}x{fit.video[0]}: another shape")
-    return Fit((height, width), fit.network, fit.letterbox).shrink(picture)
+    return Fit((height, width), fit.network, fit.letterbox, fit.negative).shrink(picture)

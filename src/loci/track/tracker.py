@@ -19,7 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from loci.kernels.fast import FastWatch
 from loci.model import Loci, State, StepOutput
+from loci.model.frames import as_frame
+from loci.model.loss import FOREGROUND
+from loci.model.seed import difference
 from loci.track.decode import Pixels
 from loci.track.fit import Fit, tensor
 from loci.track.scene import Scene
@@ -107,9 +111,11 @@ class Found(NamedTuple):
     boxes: Floats
     """[K,4] the last box around a mask."""
     centres: Floats
-    """[K,2] where the centre was then."""
+    """[K,2] where the centre was in the last frame."""
+    last: Floats
+    """[K,2] where it was when there was last a mask."""
     unseen: Integers
-    """[K] frames since then."""
+    """[K] frames since there was a mask."""
     total: int
     """How many ids there were so far."""
 
@@ -117,7 +123,7 @@ class Found(NamedTuple):
     def nothing(slots: int) -> Found:
         """No object yet."""
         boxes, centres = np.zeros((slots, 4), np.float32), np.zeros((slots, 2), np.float32)
-        return Found(np.zeros(slots, np.int64), boxes, centres, np.zeros(slots, np.int64), 0)
+        return Found(np.zeros(slots, np.int64), boxes, centres, centres, np.zeros(slots, np.int64), 0)
 
 
 def follow(
@@ -129,6 +135,8 @@ def follow(
     seed: int = 0,
     slots: int | None = None,
     forget: int | None = None,
+    jump: float | None = None,
+    trim: bool = False,
     clock: Clock | None = None,
     watch: Callable[[State, StepOutput], None] = lambda _state, _out: None,
 ) -> Iterator[Tracked]:
@@ -142,34 +150,69 @@ def follow(
         seed: of where slots look for objects.
         slots: the most objects at a time, unless the network's own number.
         forget: let go of an object after so many frames out of sight; its slot then looks for another, with a new id.
+        jump: a centre that moves by more than this share of the video's longer side, in the frames since it was last
+            seen, is that of another object: it gets a new id.
+        trim: cut masks to what differs from the background in this very frame.
         clock: told how long things take.
-        watch: shown the network's state and output after each frame.
+        watch: shown the network's state and output after each frame; on a GPU the next frame overwrites them.
     """
     clock = clock or Clock()
+    watcher = FastWatch(model)
     state: State | None = None
     water = None if scene.moving is None else scene.moving.start(1)
     found = Found.nothing(slots or model.config.slots)
+    reach = np.inf if jump is None else jump * max(fit.video)
     for frame in clock.over("decoding", frames):
         with clock("scaling"):
             shown = tensor(fit.shrink(frame.pixels))[None].to(model.device)
         with clock("model"), torch.inference_mode():
             background = None
             if scene.moving is not None and water is not None:
-                background, water = scene.moving.step(shown, water)
+                background, water = scene.moving.step(255 - shown if scene.turned else shown, water)
+                background = 1 - background if scene.turned else background
             if state is None:
                 first = tensor(scene.picture) if background is None else background
-                state = model.bootstrap(shown, model.start(1, first, seed=seed, slots=slots))
-            before = state
-            state, out = model.step(shown, before, background=background)
-            view = _view(before, out)
+                state = watcher.bootstrap(shown, model.start(1, first, seed=seed, slots=slots))
+            foreseen = _foreseen(state)
+            if trim:
+                foreseen = _trimmed(foreseen, shown, state.background if background is None else background)
+            state, out = watcher.step(shown, state, background=background)
+            view = _view(foreseen, out, fit)
         with clock("masks"), torch.inference_mode():
-            found, tracked = _tracked(frame, view, fit, found)
+            found, tracked = _tracked(frame, view, fit, found, reach)
             if forget is not None and (gone := (found.ids > 0) & (found.unseen > forget)).any():
                 released = torch.from_numpy(gone)[None].to(state.claimed.device)
                 state = state._replace(claimed=torch.where(released, 0, state.claimed))
                 found = found._replace(ids=np.where(gone, 0, found.ids))
         watch(state, out)
         yield tracked
+
+
+class _Foreseen(NamedTuple):
+    """What the last step said of this frame, on the host: on a GPU the next step writes over it."""
+
+    claimed: Floats
+    masks: Tensor
+    priority: Floats
+
+
+def _foreseen(state: State) -> _Foreseen:
+    def host(values: Tensor) -> Tensor:
+        return torch.empty_like(values, dtype=torch.float32, device="cpu").copy_(values)
+
+    return _Foreseen(
+        host(state.claimed[0]).numpy(),
+        host(state.masks[0]),
+        host(state.code.priority[0]).numpy(),
+    )
+
+
+def _trimmed(foreseen: _Foreseen, frame: Tensor, background: Tensor) -> _Foreseen:
+    """Masks of what is there: a slot that sees none of it is hidden."""
+    scene = background.to(torch.float32)
+    there = torch.sqrt(difference(as_frame(frame, scene.dtype, scene.device), scene))[0].cpu() > FOREGROUND
+    slots = foreseen.masks[:-1] * there
+    return foreseen._replace(masks=torch.cat((slots, 1 - slots.sum(0, keepdim=True))))
 
 
 class _View(NamedTuple):
@@ -183,34 +226,36 @@ class _View(NamedTuple):
     priority: Floats
 
 
-def _view(before: State, out: StepOutput) -> _View:
+def _view(foreseen: _Foreseen, out: StepOutput, fit: Fit) -> _View:
     """Where from what was seen in this frame; masks as foreseen for it."""
     painted = torch.sigmoid(out.view_logits[0] - 2.5)
-    masks = before.masks[0]
-    pictures = torch.cat((painted, masks[:-1, None]), 1)
+    painted = (1 - painted if fit.negative else painted).float().cpu()
+    pictures = torch.cat((painted, foreseen.masks[:-1, None]), 1)
     return _View(
-        before.claimed[0].float().cpu().numpy(),
-        masks.float().cpu(),
-        (pictures.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu(),
+        foreseen.claimed,
+        foreseen.masks,
+        (pictures.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1),
         out.percept.position[0].float().cpu().numpy(),
         out.percept.gestalt[0].float().cpu().numpy(),
-        before.code.priority[0].float().cpu().numpy(),
+        foreseen.priority,
     )
 
 
-def _tracked(frame: Frame, view: _View, fit: Fit, found: Found) -> tuple[Found, Tracked]:
+def _tracked(frame: Frame, view: _View, fit: Fit, found: Found, reach: float) -> tuple[Found, Tracked]:
     """In the video's own pixels, and only slots that have claimed an object."""
-    ids, total = found.ids.copy(), found.total
-    for slot in np.flatnonzero((view.claimed > CLAIM) & (ids == 0)):
+    visible = view.masks[:-1].amax((1, 2)).numpy()
+    centres = fit.to_pixels(view.position[:, :2]).astype(np.float32)
+    far = np.hypot(*(centres - found.last).T) > reach * (1 + found.unseen)
+    ids, total = np.where(far, 0, found.ids), found.total
+    for slot in np.flatnonzero((view.claimed > CLAIM) & (visible > CLAIM) & (ids == 0)):
         total += 1
         ids[slot] = total
-    large = fit.enlarge(view.masks)
-    labels = ((large.argmax(0) + 1) % large.shape[0]).to(torch.uint8).numpy()
-    centres = fit.to_pixels(view.position[:, :2]).astype(np.float32)
+    labels = fit.labels(view.masks)
     boxes = found.boxes + np.pad((centres - found.centres)[:, ::-1], ((0, 0), (0, 2))) * (found.boxes[:, 2:3] > 0)
     boxes, seen = _boxes(labels, boxes)
+    last = np.where((seen | (ids == 0))[:, None], centres, found.last)
     unseen = np.where(seen, 0, found.unseen + 1)
-    found = Found(ids, boxes, centres, unseen, total)
+    found = Found(ids, boxes, centres, last, unseen, total)
     slots = np.flatnonzero(ids)
     slots = slots[np.argsort(ids[slots])]
     depth = np.empty(len(slots), np.int64)
@@ -224,7 +269,7 @@ def _tracked(frame: Frame, view: _View, fit: Fit, found: Found) -> tuple[Found, 
         positions=centres[slots],
         sizes=fit.radius(view.position[slots, 2]).astype(np.float32),
         order=depth,
-        visible=view.masks[:-1].amax((1, 2)).numpy()[slots],
+        visible=visible[slots],
         boxes=boxes[slots],
         seen=seen[slots],
         gestalts=view.gestalt[slots],

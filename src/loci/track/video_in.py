@@ -99,6 +99,16 @@ def open_video(spec: str | Path, *, raw: tuple[int, int] | None = None, rate: fl
     return _started(opened)
 
 
+def check(spec: str | Path) -> None:
+    """Refuse what is no video before anything slow is done; needs no torch, so that the answer comes at once.
+
+    What can be read only once (a stream, a pipe, a camera) is not looked at.
+    """
+    path = Path(spec)
+    if str(spec) != "-" and not str(spec).startswith("camera:") and not path.is_fifo():
+        open_video(spec, note=lambda _: None).close()
+
+
 def _started(opened: Opened) -> Video:
     """Read the first frame, whose size all others get, and number them."""
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loci.track.atomic import atomic
-from loci.track.draw import COLOURS, colour, tile
+from loci.track.draw import COLOURS, closeup, colour, zoom
 from loci.track.tracker import Clock, Tracked
 from loci.track.write_tables import Write
 
@@ -23,11 +23,16 @@ Pixels = NDArray[np.uint8]
 BINS = 400  # columns of the timeline at least; twice as many at most
 EMBED = 16 * 2**20  # bytes; a larger overlay is linked instead of being put inside
 _SIDE = 96
+ROW = 18
+"""Pixels of a row of the timeline."""
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em; color: #223; }
 h1 { font-size: 1.4em } h2 { font-size: 1.1em; margin-top: 2em; border-bottom: 1px solid #ccd }
-video, img.wide { max-width: 100%; background: #111 } video { width: 100% }
+video, img.wide { max-width: 100%; background: #111 } video { width: 100%; max-height: 85vh }
+img.wide { min-width: 20em }
+.line { display: flex; gap: .5em } .line div { line-height: ROWpx; font-size: 12px; text-align: right }
+.line img { flex: 1; min-width: 0; image-rendering: pixelated }
 table { border-collapse: collapse } td, th { padding: .15em 1em .15em 0; text-align: left; vertical-align: top }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 .tiles { display: flex; flex-wrap: wrap; gap: 1em } figure { margin: 0; border-top: 4px solid; padding-top: .3em }
@@ -58,14 +63,14 @@ class Timeline:
         self.length += 1
 
     def draw(self) -> Pixels:
-        """[18·ids, bins, 3]: a row for each id, bright in its slot's colour where it was in full view."""
+        """[ROW·ids, bins, 3]: a row for each id, bright in its slot's colour where it was in full view."""
         rows = []
         for known in sorted(self.slots):
             share = np.array([each.get(known, -1.0) / self.width for each in self.bins])
             paint = COLOURS[self.slots[known] % len(COLOURS)].astype(float)
             bright = np.clip(share, 0, 1)[:, None] * 0.85 + 0.15
             row = np.where(share[:, None] < 0, 250.0, 255 - bright * (255 - paint))
-            rows.append(np.repeat(row[None], 14, 0))
+            rows.append(np.repeat(row[None], ROW - 4, 0))
             rows.append(np.full((4, len(self.bins), 3), 255.0))
         return np.concatenate(rows or [np.full((1, max(1, len(self.bins)), 3), 255.0)], 0).astype(np.uint8)
 
@@ -82,7 +87,7 @@ class Portraits:
             share = float(frame.visible[n])
             if frame.seen[n] and share > self.best.get(known, (-1.0,))[0] + 0.02:
                 slot = int(frame.slots[n])
-                self.best[known] = (share, frame.index, slot, _crop(frame, n), tile(frame.pictures[n], _SIDE))
+                self.best[known] = (share, frame.index, slot, _crop(frame, n), closeup(frame, n, zoom(frame, n), _SIDE))
 
     def figures(self) -> str:
         """As HTML."""
@@ -138,7 +143,7 @@ def page(title: str, body: str) -> str:
     """A whole document."""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>{body}</html>\n"
+        f"<style>{STYLE.replace('ROW', str(ROW))}</style><h1>{html.escape(title)}</h1>{body}</html>\n"
     )
 
 
@@ -175,18 +180,18 @@ def report_html(path: Path, settings: Mapping[str, object], background: Pixels, 
 
     with atomic(path) as part:
         yield write
-        ids = ", ".join(map(str, sorted(timeline.slots))) or "none"
+        ids = "<br>".join(map(str, sorted(timeline.slots)))
         said = "".join(f"<p><b>{html.escape(note)}</b></p>" for note in notes)
-        chart = (
-            f'<img style="width:100%;height:{max(18 * len(timeline.slots), 1)}px" src="{png(timeline.draw())}" alt="">'
-        )
+        height = max(ROW * len(timeline.slots), 1)
+        chart = f'<img style="height:{height}px" src="{png(timeline.draw())}" alt="">'
+        chart = f'<div class="line"><div>{ids}</div>{chart}</div>'
         part.write_text(
             page(
                 f"loci: {settings.get('video', '')}",
                 f"{said}{movie(overlay, path)}<h2>When each object was seen</h2>"
-                f"<p>One row for each id, in the order {ids}; {timeline.length} frames from left to right. Pale is "
-                f"hidden, white is not found yet.</p>{chart}<h2>Objects</h2><p>The video, and what the slot paints."
-                f"</p>{portraits.figures()}<h2>Background</h2>{image(background, 'wide')}<h2>Settings</h2>"
+                f"<p>One row for each id; {timeline.length} frames from left to right. Pale is hidden, white is not "
+                f"found yet or let go.</p>{chart}<h2>Objects</h2><p>The video, and what the slot paints.</p>"
+                f"{portraits.figures()}<h2>Background</h2>{image(background, 'wide')}<h2>Settings</h2>"
                 f"{table(settings)}<h2>Speed</h2>{table(speeds(clock, timeline.length))}",
             ),
             encoding="utf-8",

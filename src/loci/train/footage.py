@@ -1,46 +1,71 @@
-"""A config fitted to a person's own video: the network's size and the number of slots."""
+"""A config fitted to a person's own video, after a look at whether it can work."""
 
 from __future__ import annotations
 
-import math
+import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import cv2
-import numpy as np
-
-from loci.config import Config
+from loci.config import Config, DataConfig
 from loci.errors import UserError
 
-WIDEST = 320
-"""Pixels along the longer side of the network's frames."""
-DIFFERENT = 0.1
-"""What differs from the background by more than this is an object: the paper's threshold for the foreground."""
-SMALLEST = 5e-4
-"""The smallest object that is counted, as a share of the picture."""
-SPARE = 2
-"""More slots than objects."""
+if TYPE_CHECKING:
+    from loci.track.footage import Look
+
+log = logging.getLogger(__name__)
+
+HELD = 2**31
+"""Bytes of frames that are kept in memory for the whole training."""
+RESTLESS = 0.4
+"""Where a larger share of pixels differs from the still background, one that moves is learned."""
+OVERLAP = 10
+"""Clips that begin within the length of one: short footage shows an object at many moments of its clip."""
 
 
 def fit(config: Config, *, size: bool, slots: bool) -> Config:
-    """The config with the size and the number of slots (those asked for) that the footage it names calls for."""
-    from loci.track.background import limited, mixture, sample
+    """The config with what the footage it names calls for; what is wrong with the footage is said in the log.
 
+    Args:
+        config: names the footage in `data.path`.
+        size: choose the network's size.
+        slots: choose the number of slots.
+    """
     if config.data.path is None:
         raise UserError(f"data.source {config.data.source} needs a file or a folder: --data.path PATH")
-    path = first_video(Path(config.data.path))
-    frames = sample(path, 100, shrink=limited)
-    if len(frames) < 2:
-        raise UserError(f"{path} has only {len(frames)} frame; training needs a video")
+    from loci.track.footage import look
+
+    found = look(first_video(Path(config.data.path)))
+    for name, value in found.settings().items():
+        log.info("%s: %s", name, value)
+    for words in found.advice:
+        log.warning("look at this first: %s", words)
     model = config.model
     if size:
-        height, width = network_size(*frames[0].shape[:2])
-        model = replace(model, height=height, width=width)
+        model = replace(model, height=found.size[0], width=found.size[1], resolution="coarse")
     if slots:
-        small = [cv2.resize(f, (model.width, model.height), interpolation=cv2.INTER_AREA) for f in frames]
-        arrays = [np.asarray(frame, np.uint8) for frame in small]
-        model = replace(model, slots=count_objects(arrays, mixture(arrays)) + SPARE)
-    return replace(config, model=model)
+        model = replace(model, slots=found.slots)
+    data = cut(config.data, found, model.size)
+    if data.background is None and found.foreground > RESTLESS:
+        log.info("background: learned before the training, as most of the picture moves")
+        data = replace(data, background="learned")
+    return replace(config, model=model, data=data)
+
+
+def cut(data: DataConfig, found: Look, size: tuple[int, int]) -> DataConfig:
+    """How clips are taken from the footage, but for what was asked for by name."""
+    from loci.data.labelled import is_labelled
+
+    if data.path is None or is_labelled(Path(data.path)):
+        return data  # made by `loci data make`: has clips of its own
+    stride = max(1, min(found.stride, (found.frames - 1) // max(1, data.length - 1)))
+    chosen = {"stride": str(stride), "every": str(max(1, data.length * stride // OVERLAP))}
+    if 3 * size[0] * size[1] * found.frames <= HELD:
+        chosen["hold"] = "true"
+    if found.dark:
+        chosen["negative"] = "true"
+    asked = {option.partition("=")[0] for option in data.options}
+    return replace(data, options=(*data.options, *(f"{k}={v}" for k, v in chosen.items() if k not in asked)))
 
 
 def first_video(path: Path) -> Path:
@@ -49,22 +74,5 @@ def first_video(path: Path) -> Path:
 
     if not path.exists():
         raise UserError(f"there is no {path}: --data.path needs a video or a folder that exists")
-    videos = sorted(f for f in path.iterdir() if f.suffix.lower() in CONTAINERS) if path.is_dir() else []
+    videos = sorted(f for f in path.rglob("*") if f.suffix.lower() in CONTAINERS) if path.is_dir() else []
     return videos[0] if videos else path
-
-
-def network_size(height: int, width: int) -> tuple[int, int]:
-    """Nearly the same shape, with sides divisible by 16, the longer one at most `WIDEST`, the shorter at least 64."""
-    scale = min(1.0, WIDEST / max(height, width))
-    return max(64, 16 * round(height * scale / 16)), max(64, 16 * round(width * scale / 16))
-
-
-def count_objects(frames: list[np.ndarray], background: np.ndarray) -> int:
-    """How many objects a busy frame has: separate regions that differ from the background; at least one."""
-    counts = []
-    for frame in frames:
-        gap = np.sqrt(((frame.astype(np.float32) - background) ** 2).mean(2)) / 255
-        mask = cv2.morphologyEx((gap > DIFFERENT).astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
-        _, _, facts, _ = cv2.connectedComponentsWithStats(mask)
-        counts.append(int((facts[1:, cv2.CC_STAT_AREA] >= SMALLEST * mask.size).sum()))
-    return max(1, math.ceil(float(np.quantile(counts, 0.95))))

@@ -53,9 +53,10 @@ def named_scene(config: Config, source: Source, out: Path | None, device: torch.
     if named == LEARNED:
         return Scene(_learned(config, source, out, device))
     from loci.data.picture import resized
-    from loci.data.video import read_image
+    from loci.data.video import negatives, read_image
 
     picture = resized(read_image(Path(named)), source.size)
+    picture = 255 - picture if negatives(config.data) else picture
     return Scene(torch.from_numpy(picture).permute(2, 0, 1).contiguous())
 
 
