@@ -59,7 +59,7 @@ def cells(levels: Sequence[float]) -> list[Cell]:
     return [(position, gestalt) for position in levels for gestalt in levels]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def cater(
     model: Loci,
     source: Source,
@@ -75,11 +75,11 @@ def cater(
 ) -> Report:
     """L1, L2, L2_object, top 1 and top 5 under every pair of levels."""
     parts: dict[Cell, list[Found]] = {cell: [] for cell in cells(levels)}
-    for clip in clips_in_batches(source, count, batch=batch, device=device):
+    for clip in clips_in_batches(source, count, model=model, batch=batch, device=device):
         world, state = (value.cpu() for value in snitch_truth(clip, source))
         for cell, found in parts.items():
             noise = Noise(keys_of(clip, seed), *cell)
-            said, error = follow_clip(model, clip, locate, seed, scene, noise.at)
+            said, error, _ = follow_clip(model, clip, locate, seed, scene, noise.at)
             found.append(Found(said[None].cpu(), world, state, error[None].cpu()))
             advance(clip.batch)
     values: dict[str, dict[Cell, float]] = {}
@@ -93,7 +93,7 @@ def cater(
     return _report("lesions-cater", values, levels, {"clips": min(count, len(source)), "seed": seed})
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def moving_mnist(
     model: Loci,
     source: Source,
@@ -110,7 +110,7 @@ def moving_mnist(
     """MSE and SSIM of the closed loop under every pair of levels; noise in the frames given, and in those imagined."""
     sums: dict[Cell, list[tuple[float, float]]] = {cell: [] for cell in cells(levels)}
     seen = 0
-    for clip in clips_in_batches(source, count, batch=batch, labels=False, device=device):
+    for clip in clips_in_batches(source, count, model=model, batch=batch, labels=False, device=device):
         seen += clip.batch
         truth = clip.frames[:, given : given + steps, :1]
         for cell, scores in sums.items():
@@ -214,7 +214,7 @@ def altered(code: Code, part: str, key: Tensor) -> Code:
 PARTS = ("position", "priority", "size", "Gestalt")
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def decoder_pictures(
     model: Loci, source: Source, *, clips: int = 3, seed: int = 0, scene: Tensor | None = None, device: str = "cpu"
 ) -> Pixels:
@@ -232,7 +232,7 @@ def decoder_pictures(
     return figures.strip(rows, ("truth", "predicted", *PARTS), tall=figures.TALL)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def imagined_pictures(
     model: Loci, source: Source, *, given: int = 10, steps: int = 10, seed: int = 0, device: str = "cpu"
 ) -> Pixels:
@@ -242,9 +242,8 @@ def imagined_pictures(
     key = random.fold(keys_of(clip, seed)[0], "decoder lesion")
     black = torch.zeros(1, 3, *model.size, device=device) if clip.background is None else clip.background[:, 0] / 255
     rows: list[list[Pixels]] = [[] for _ in range(1 + len(parts))]
-    for outputs in forecast(model, clip, seed, given, steps, chunk=1):
-        code = Code(*(value[:, 0] for value in outputs.code))
-        rows[0].append(figures.pixels(outputs.frame[0, 0]))
+    for output in forecast(model, clip, seed, given, steps):
+        rows[0].append(figures.pixels(output.frame[0]))
         for row, part in zip(rows[1:], parts, strict=True):
-            row.append(figures.pixels(model.paint(altered(code, part, key), black)[0][0]))
+            row.append(figures.pixels(model.paint(altered(output.code, part, key), black)[0][0]))
     return figures.strip(rows, [f"t={given + 1 + n}" for n in range(steps)], ("undisturbed", *parts))

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from loci.data.source import Source, Split
 from loci.errors import UserError
-from loci.evaluate import cater, clevr, clevrer, containment, moving_mnist, tracking
+from loci.evaluate import cater, clevr, clevrer, containment, learning, moving_mnist, tracking
 from loci.evaluate.networks import Opened
-from loci.evaluate.report import Report
+from loci.evaluate.report import Entry, Report
 from loci.evaluate.watch import Forecaster, find_background
 from loci.model import Loci
 
@@ -76,7 +76,8 @@ class Job:
 
     def stamped(self, report: Report) -> Report:
         """A report that says what it is of."""
-        facts = {"network": self.network.name, "source": self.spec, "split": self.split, **report.facts}
+        about: dict[str, Entry] = {"network": self.network.name, "source": self.spec, "split": self.split}
+        facts = {**about, "world seed": self.world_seed, **report.facts} if self.is_world else {**about, **report.facts}
         return dataclasses.replace(report, facts=facts)
 
 
@@ -95,7 +96,10 @@ def read_scene(path: Path, size: tuple[int, int]) -> Tensor:
 
 
 def evaluate(job: Job) -> Iterator[Report]:
-    """One report after the other; each as soon as it is there."""
+    """One report after the other; each as soon as it is there. A run's folder also tells how it learned."""
+    run = Path(job.network.name)
+    if (run / learning.METRICS).is_file():
+        yield learning.report({run.name: run})
     if job.kind in ("moving_mnist", "mnist"):
         yield job.stamped(forecast_digits(job))
         if isinstance(job.network.model, Loci) and job.is_world:
