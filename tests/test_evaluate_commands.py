@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import typing
 from pathlib import Path
@@ -112,7 +111,8 @@ def test_training_phydnet_is_a_command_and_gives_a_rival(network, tmp_path, caps
     code, out, err = run(capsys, "reproduce", "moving-mnist", "--network", network, *words)
     assert code == 0, err
     curves = json.loads((tmp_path / "r" / "moving-mnist.json").read_text())["curves"]
-    assert {"Loci mse", "Loci ssim", "PhyDNet mse", "PhyDNet ssim"} == set(curves)
+    names = ("Loci", "PhyDNet", "black frames")
+    assert {f"{name} {kind}" for name in names for kind in ("mse", "ssim")} == set(curves)
     assert all(len(curve) == 2 for curve in curves.values())
 
 
@@ -226,66 +226,3 @@ def test_reports_know_whether_a_network_was_supervised(tmp_path):
     assert not networks.open_network(tmp_path / "without.safetensors").supervised
     assert TrainConfig().total > 0
     assert isinstance(networks.open_network(tmp_path / "with.safetensors").model, torch.nn.Module)
-
-
-def results():
-    path = Path(__file__).parent.parent / "bench" / "results.py"
-    spec = importlib.util.spec_from_file_location("bench_results", path)
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules["bench_results"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_results_page_changes_between_markers_alone():
-    module = results()
-    page = module.replaced("# Results\n\nWords.\n", "cater", "first")
-    page = module.replaced(page, "clevr", "other") + "\nMore words.\n"
-    changed = module.replaced(page, "cater", "second")
-    assert changed == page.replace("first", "second")
-    assert changed.index("second") < changed.index("other") < changed.index("More words.")
-    with pytest.raises(ValueError, match="has no"):
-        module.replaced("<!-- results:cater -->\n", "cater", "x")
-
-
-def test_the_results_page_is_made_of_what_the_commands_save(tmp_path, monkeypatch, capsys):
-    from loci.evaluate.report import Report, Table
-
-    module = results()
-    commands = []
-
-    def loci(words):
-        commands.append(words)
-        out = Path(words[words.index("--out") + 1])
-        picture = torch.zeros(4, 4, 3, dtype=torch.uint8).numpy()
-        table = Table("Numbers", ("a",), ((0.5,),))
-        Report("clevr", {"images": 2}, (table,), {"masks": picture}).save(out)
-        return 0 if words[1] == "clevr" else 2
-
-    monkeypatch.setattr(module, "loci", loci)
-    monkeypatch.setattr(module, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(module, "PAGE", tmp_path / "results.md")
-    monkeypatch.setattr(module, "PICTURES", tmp_path / "pictures")
-    (tmp_path / "cater.safetensors").touch()
-    words = ["clevr", "clevrer", "--share", "0.01", "--out", str(tmp_path / "out"), "--device", "cpu"]
-    assert module.main(words) == 0
-    assert commands[0][:4] == ["reproduce", "clevr", "--count", "10"]
-    assert len(commands) == 1
-    page = (tmp_path / "results.md").read_text()
-    assert "`loci reproduce clevr --count 10`" in page
-    assert "#### Numbers" in page
-    assert "![masks](pictures/clevr-clevr-masks.png)" in page
-    assert (tmp_path / "pictures" / "clevr-clevr-masks.png").is_file()
-    assert "clevrer: passed over, no network clevrer ships" in capsys.readouterr().out
-    assert module.main(["cater", "--out", str(tmp_path / "out")]) == 1
-    assert (tmp_path / "results.md").read_text() == page
-
-
-def test_every_result_is_a_command_that_exists():
-    module = results()
-    for row in module.RUNS:
-        kind, name, *_ = row.words
-        assert kind in ("evaluate", "reproduce")
-        assert kind == "evaluate" or name in NAMES

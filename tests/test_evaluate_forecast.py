@@ -42,6 +42,13 @@ def test_the_table_has_both_readings_beside_the_paper():
     assert len(paper.MOVING_MNIST_MSE["Loci"]) == len(paper.HORIZONS)
 
 
+def test_black_frames_err_by_what_there_is():
+    curves, rows = moving_mnist.predict(moving_mnist.Black((64, 64)), SOURCE, count=3, given=4, steps=5)
+    light = (SOURCE.clips(range(3)).frames[:, 4:9, 0].double() / 255).square().sum((2, 3)).mean(0)
+    torch.testing.assert_close(curves.mean("mse"), light, rtol=1e-5, atol=0)
+    assert all((picture == 0).all() for row in rows[1::2] for picture in row)
+
+
 def test_closed_loop_is_what_the_network_imagines():
     model = tiny((64, 64), slots=3)
     (clip,) = clips_in_batches(SOURCE, 2, labels=False)

@@ -25,7 +25,7 @@ def information(bits: Tensor, kind: Tensor) -> Tensor:
     for number in kind.unique():
         inside = kind == number
         left += inside.double().mean() * entropy(bits[inside].mean(0))
-    return entropy(bits.mean(0)) - left
+    return (entropy(bits.mean(0)) - left).clamp(min=0)  # rounding can leave it just below
 
 
 def axes(codes: Tensor, share: float = 0.9) -> int:

@@ -8,7 +8,7 @@ pixels of one channel, SSIM has a Gaussian window of 11 pixels and a data range 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,6 +52,37 @@ class Curves:
         """The standard error of the squared error at each predicted frame."""
         variance = (self.square.cpu() / self.count - self.mean("mse").square()).clamp(min=0)
         return (variance / max(self.count - 1, 1)).sqrt()
+
+
+class Black:
+    """A forecaster that says that there is nothing: what has learned anything does better."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.size = size
+
+    def start(
+        self, batch: int = 1, background: Tensor | None = None, *, seed: int = 0, keys: Tensor | None = None
+    ) -> Nothing:
+        """No picture yet."""
+        return Nothing(torch.zeros(batch, 3, *self.size, device=None if keys is None else keys.device))
+
+    def bootstrap(self, frame: Tensor, state: Nothing) -> Nothing:
+        """Nothing to get ready."""
+        return state
+
+    def step(self, frame: Tensor, state: Nothing) -> tuple[Nothing, Nothing]:
+        """Black."""
+        return state, state
+
+    def imagine(self, state: Nothing, steps: int) -> tuple[Nothing, Nothing]:
+        """Black."""
+        return state, Nothing(state.frame[:, None].expand(-1, steps, -1, -1, -1))
+
+
+class Nothing(NamedTuple):
+    """A black frame."""
+
+    frame: Tensor
 
 
 @torch.no_grad()

@@ -124,6 +124,7 @@ def forecast_digits(job: Job, rival: Opened | None = None) -> Report:
     models: dict[str, Forecaster] = {job.network.short: job.network.model}
     if rival is not None:
         models = {"Loci": job.network.model, "PhyDNet": rival.model}
+    models["black frames"] = moving_mnist.Black(source.size)
     with job.progress("digits in closed loop", len(models) * min(job.count, len(source))) as advance:
         return moving_mnist.evaluate(models, source, steps=steps, seed=job.seed, advance=advance, **job.options())
 

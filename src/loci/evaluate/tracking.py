@@ -202,7 +202,7 @@ def tables(scores: Scores) -> tuple[Table, ...]:
     return (*result, *(permanence_tables(found) if found is not None else ()))
 
 
-def permanence_tables(found: permanence_.Permanence, what: str = "Object permanence") -> tuple[Table, Table]:
+def permanence_tables(found: permanence_.Permanence, what: str = "Object permanence") -> tuple[Table, ...]:
     """Where unseen objects are said to be, and whether they are found again, by state and by time hidden."""
     header = ("error (pixels)", "sightings", "median", "mean", "25%", "75%", "found again in the same slot", "of")
     again = permanence_.found_again_by_state(found)
@@ -217,7 +217,8 @@ def permanence_tables(found: permanence_.Permanence, what: str = "Object permane
         label = f"hidden {span.first}+" if span.last is None else f"hidden {span.first}-{span.last}"
         back_again = (spans[span].value, spans[span].whole)
         hidden.append((label, s.number, s.median, s.mean, s.low_25, s.high_75, *back_again))
-    return (
+    tables = (
         Table(f"{what} by state", header, tuple(row for row in states if row[1])),
         Table(f"{what} by frames hidden", header, tuple(row for row in hidden if row[1])),
     )
+    return tuple(table for table in tables if table.rows)
