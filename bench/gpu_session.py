@@ -15,10 +15,11 @@ import torch
 
 from loci import presets, random
 from loci.bench import measure
-from loci.bench.work import Rough, frames, resized, tracking, training
+from loci.bench.work import frames, resized, tracking, training
 from loci.kernels import traces
-from loci.kernels.fast import FastStep, leaves
+from loci.kernels.record import leaves
 from loci.model import Loci
+from loci.train.fast import FastStep
 from loci.train.optimise import Optimisers
 from loci.train.schedule import PLAIN, Schedule
 from loci.train.step import STATISTICS, Learner, Lesson, train_step
@@ -240,7 +241,7 @@ def curve(config, precision, seed, updates, batch):
     torch.manual_seed(seed)
     config = replace(config, train=replace(config.train, foreground=updates // 4))
     model = Loci(config.model).to(DEVICE).train()
-    learner = Rough(Learner(model)) if precision == "bfloat16" else Learner(model)
+    learner = Learner(model, rough=precision == "bfloat16")
     optimisers, schedule = Optimisers(model), Schedule(config)
     step = FastStep(learner, model, optimisers)
     world = MovingMnist(split="train", seed=seed, size=model.size, length=20)

@@ -8,8 +8,10 @@ import torch
 
 from loci import presets
 from loci.config import DecoderConfig, EncoderConfig, ModelConfig, TransitionConfig
-from loci.kernels.fast import FastStep, FastWatch, Recorded, leaves
+from loci.kernels.fast import FastWatch
+from loci.kernels.record import Recorded, leaves
 from loci.model import Loci
+from loci.train.fast import FastStep
 from loci.train.optimise import Optimisers
 from loci.train.schedule import Schedule
 from loci.train.step import Learner, Lesson, train_step
@@ -68,7 +70,8 @@ def test_thirty_fast_updates_are_thirty_plain_ones():
     model, optimisers, state, reports, _ = run(fast=False)
     quick, optimisers_2, state_2, reports_2, step = run(fast=True)
     assert step.off is None
-    assert len(step.recordings) == 3  # bootstrap and sequence; the background's first updates are plain, then it learns
+    # Bootstrap, sequence before and after the background learns (its first updates are plain), the second one's start.
+    assert len(step.recordings) == 4
     torch.testing.assert_close(reports_2, reports, rtol=1e-4, atol=1e-6)
     for (name, ours), theirs in zip(quick.named_parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6, msg=name)
@@ -85,30 +88,46 @@ def test_watching_fast_is_watching():
     for frame in video:
         with torch.no_grad():
             one, seen = model.step(frame, one)
-        two, noticed = watch(frame, two)
+        two, noticed = watch.step(frame, two)
         torch.testing.assert_close(noticed.frame, seen.frame, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(noticed.percept.position, seen.percept.position, rtol=1e-4, atol=1e-5)
     assert len(watch.recordings) == 1
 
 
-def test_a_recording_keeps_nothing_of_its_arguments():
+def test_imagining_fast_is_imagining_and_can_branch():
+    model = lively().eval()
+    video = frames(model, 6).transpose(0, 1)
+    watch = FastWatch(model, rehearse=DEVICE.type == "cpu")
+    with torch.no_grad():
+        plain = model.bootstrap(video[:, 0], model.start(2, video[0, 0]))
+        plain, seen = model.observe(video, plain)
+        plain, dreamt = model.imagine(plain, 3)
+    state = watch.bootstrap(video[:, 0], watch.start(2, video[0, 0]))
+    state, noticed = watch.observe(video, state)
+    for _ in range(2):  # the state is still what it was after the first branch
+        _, imagined = watch.imagine(state, 3)
+        torch.testing.assert_close(imagined.frame, dreamt.frame, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(noticed.masks, seen.masks, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recording_leaves_what_it_changes_until_it_is_called():
     total = torch.zeros(3, device=DEVICE)
 
     def work(x):
         total.add_(x[0])
         return x[0] * 2
 
-    first = torch.ones(3, device=DEVICE)
-    recorded = Recorded(work, (first,), preserve=[total])
+    place = torch.ones(3, device=DEVICE)
+    recorded = Recorded(work, (place,), preserve=[total])
     assert not total.any()
-    assert torch.equal(recorded((torch.full_like(first, 5),)), torch.full_like(first, 10))
-    assert torch.equal(total, torch.full_like(first, 5))
-    assert torch.equal(first, torch.ones_like(first))
+    assert torch.equal(recorded((torch.full_like(place, 5),)), torch.full_like(place, 10))
+    assert torch.equal(total, torch.full_like(place, 5))
+    assert torch.equal(recorded((place,)), torch.full_like(place, 10))  # what is in its place already is not copied
 
 
 def test_what_cannot_be_recorded_falls_back_and_says_why(caplog, monkeypatch):
     monkeypatch.setattr(
-        "loci.kernels.fast.Recorded.__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("no room"))
+        "loci.kernels.record.Recorded.__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("no room"))
     )
     with caplog.at_level(logging.WARNING):
         model, _, _, _, step = run(fast=True, sequences=1)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from loci import Loci, presets, random
 from loci.config import Config, Stage
 from loci.model.state import tree_map
+from loci.train.loop import Trainer
 from loci.train.optimise import GROUPS, Optimisers, group_of
+from loci.train.processes import Processes
 from loci.train.schedule import Schedule, Settings, Weights, rectification
 from loci.train.step import STATISTICS, Learner, Lesson, train_step
 from loci.worlds.moving_mnist import MovingMnist
@@ -230,3 +232,29 @@ def test_rate_warms_up_and_falls():
     assert max(rates) == pytest.approx(rates[9], abs=0.01)
     assert all(later <= earlier for earlier, later in itertools.pairwise(rates[10:]))
     assert rates[-1] == pytest.approx(0.1, abs=0.01)
+
+
+def test_who_is_blind_learns_from_its_own_prediction():
+    """A blind entry does what `imagine` does; the others see the frame."""
+    torch.manual_seed(0)
+    model = Loci(presets.smoke().model).eval()
+    clip = torch.randint(0, 256, (2, 3, 3, *model.size), dtype=torch.uint8)
+    with torch.no_grad():
+        state, _ = model.step(clip[:, 0], model.start(2))
+        _, seen = model.step(clip[:, 1], state)
+        _, dreamt = model.imagine(state, 1)
+        _, mixed = model.step(clip[:, 1], state, blind=torch.tensor([True, False]))
+    torch.testing.assert_close(mixed.frame[0], dreamt.frame[0, 0])
+    torch.testing.assert_close(mixed.frame[1], seen.frame[1])
+    assert not mixed.error[0].any()
+    assert mixed.error[1].any()
+
+
+def test_the_blind_share_of_a_stage_follows_the_frames_given():
+    config = presets.smoke()
+    train = replace(config.train, given=3, stages=(Stage(10, blind=0.5),), evaluate_every=0, picture_every=0)
+    trainer = Trainer(replace(config, train=train), Processes(0, 1, torch.device("cpu")))
+    try:
+        assert [int(trainer._blind(time).sum()) for time in (-1, 0, 2, 3, 6)] == [0, 0, 0, 2, 2]
+    finally:
+        trainer.close()

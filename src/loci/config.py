@@ -219,6 +219,8 @@ class Stage:
     """The learning rate."""
     supervision: float = 0.0
     """The weight of the snitch's position, the paper's mu_s."""
+    blind: float = 0.0
+    """The share of a batch that sees its own predictions once `train.given` frames have been shown."""
     warm_up: int = 0
     """Let the rate grow from zero over so many updates."""
     final: float = 1.0
@@ -234,6 +236,7 @@ class Stage:
         require(
             0 <= self.supervision < math.inf, f"train.stages: supervision is {self.supervision}; it must be 0 or more"
         )
+        require(0 <= self.blind <= 1, f"train.stages: blind is {self.blind}; it must be between 0 and 1")
         require(self.warm_up >= 0, f"train.stages: warm_up is {self.warm_up}; it must be 0 or more")
         require(0 <= self.final <= 1, f"train.stages: final is {self.final}; it must be between 0 and 1")
 
@@ -256,6 +259,8 @@ class TrainConfig:
     """How fast sizes and the background are let in, against the paper's pace of one learning rate an update."""
     start_rate: float = 30.0
     """The learning rate of the slots' start, as a multiple of the others'."""
+    given: int = 10
+    """Frames shown before the blind share of a batch goes on in closed loop."""
     window: int = 1
     """Frames in one update, for back-propagation through time."""
     clip: float = 0.0
@@ -264,8 +269,10 @@ class TrainConfig:
     """Stop after so many updates in a row whose loss or gradient was not finite."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU where there is one."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Of all numbers."""
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Of all numbers; bfloat16 is that of convolutions, with everything else in float32."""
+    fast: bool = True
+    """Compile and record the steps where that is supported; the same numbers in less time."""
     background_updates: int = 2_000
     """Updates that a learned background gets."""
     log_every: int = 100
@@ -286,13 +293,13 @@ class TrainConfig:
         require(self.updates is None or self.updates >= 1, f"train.updates is {self.updates}; it must be 1 or more")
         require(self.minutes is None or self.minutes > 0, f"train.minutes is {self.minutes}; it must be positive")
         require(
-            self.precision in ("float32", "float64"),
-            f"train.precision is {self.precision!r}; choose float32 or float64",
+            self.precision in ("float32", "bfloat16", "float64"),
+            f"train.precision is {self.precision!r}; choose float32, bfloat16 or float64",
         )
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
         for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):
             require(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; it must be 0 or more")
-        for name in ("window", "patience", "log_every", "evaluate_clips", "save_every", "keep", "background_updates"):
+        for name in ("given", "window", "patience", "log_every", "evaluate_clips", "save_every", "keep", "background_updates"):
             require(getattr(self, name) >= 1, f"train.{name} is {getattr(self, name)}; it must be 1 or more")
 
     @property

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from loci import random
 from loci.config import Config
 from loci.errors import UserError
-from loci.kernels.fast import FastStep, FastWatch
-from loci.model import Loci, State
-from loci.model.precision import rough
+from loci.kernels.fast import FastWatch, Precision
+from loci.model import Loci
+from loci.train.fast import FastStep
 from loci.train.optimise import Optimisers
-from loci.train.schedule import PLAIN, Schedule, Settings
-from loci.train.step import Learner, Lesson, train_step
+from loci.train.schedule import PLAIN, Schedule
+from loci.train.step import Learner, Lesson, new_meters
 
 Kind = Literal["train", "infer"]
-Precision = Literal["float32", "bfloat16"]
 FRAMES = 8
 """Different frames that take turns."""
 
@@ -36,8 +34,13 @@ class Work:
     """Owner, method and the part of the step that it is."""
     warm_up: int
     """Steps that are unlike the later ones."""
-    off: str | None
-    """Why the fast path is off, or None if it is on."""
+    path: FastStep | FastWatch
+    """The fast path."""
+
+    @property
+    def off(self) -> str | None:
+        """Why the fast path is off, or None if it is on; only known after its first steps."""
+        return self.path.off
 
 
 def resized(config: Config, side: int | None, slots: int | None) -> Config:
@@ -54,44 +57,26 @@ def frames(model: Loci, batch: int) -> list[Tensor]:
     return list(random.integers(keys, 256, (batch, 3, *model.size)).to(torch.uint8))
 
 
-class Rough(nn.Module):
-    """A learner whose convolutions run in bfloat16; the weights and the optimiser stay in float32."""
-
-    def __init__(self, learner: Learner) -> None:
-        super().__init__()
-        self.learner = learner
-
-    def forward(self, state: State, lessons: Sequence[Lesson], settings: Settings) -> tuple[Tensor, State, Tensor]:
-        """What the learner returns."""
-        with rough(state.time.device.type):
-            loss, state, report = self.learner(state, lessons, settings)
-        return loss, state, report
-
-
 def training(config: Config, batch: int, device: torch.device, precision: Precision, fast: bool) -> Work:
     """Updates in the middle of a run, background and regularisers included."""
     model = Loci(config.model).to(device).train()
-    plain = Learner(model)
-    learner = Rough(plain) if precision == "bfloat16" else plain
+    learner = Learner(model, rough=precision == "bfloat16")
     optimisers = Optimisers(model)
     settings = Schedule(config).settings(config.train.foreground + 1000, len(config.train.stages) - 1)
     shown, at = frames(model, batch), 0
     state = model.start(batch, shown[0][0])
     truth = torch.zeros(batch, 2, device=device) if config.model.snitch else None
-    quick = FastStep(learner, model, optimisers) if fast else None
+    quick = FastStep(learner, model, optimisers, new_meters(device), wanted=fast)
 
     def step() -> object:
         nonlocal state, at
         lesson = Lesson(shown[at % FRAMES], shown[(at + 1) % FRAMES], snitch=truth)
         at += 1
-        if quick is None:
-            state, report, _ = train_step(learner, model, optimisers, state, [lesson], settings)
-        else:
-            state, report, _ = quick(state, [lesson], settings)
+        state, report, _ = quick(state, [lesson], settings)
         return report
 
-    methods = [*_methods(model), (plain, "forward", "losses"), (optimisers, "step", "optimiser")]
-    return Work(step, model, methods, PLAIN + 2, quick.off if quick else "not asked for")
+    methods = [*_methods(model), (learner, "forward", "losses"), (optimisers, "step", "optimiser")]
+    return Work(step, model, methods, PLAIN + 3, quick)
 
 
 def tracking(config: Config, batch: int, device: torch.device, precision: Precision, fast: bool) -> Work:
@@ -99,17 +84,15 @@ def tracking(config: Config, batch: int, device: torch.device, precision: Precis
     model = Loci(config.model).to(device).eval()
     shown, at = frames(model, batch), 0
     state = model.start(batch, shown[0][0])
-    quick = FastWatch(model) if fast else None
+    quick = FastWatch(model, precision=precision, wanted=fast)
 
     def step() -> object:
         nonlocal state, at
-        context: AbstractContextManager = rough(device.type) if precision == "bfloat16" else nullcontext()
-        with torch.inference_mode(quick is None), torch.no_grad(), context:
-            state, out = (quick or model.step)(shown[at % FRAMES], state)
+        state, out = quick.step(shown[at % FRAMES], state)
         at += 1
         return out
 
-    return Work(step, model, _methods(model), 2, quick.off if quick else "not asked for")
+    return Work(step, model, _methods(model), 2, quick)
 
 
 def _methods(model: Loci) -> list[tuple[Any, str, str]]:

@@ -147,9 +147,11 @@ def upsample_conv(x: Tensor, weight: Tensor, bias: Tensor | None, skip: Tensor |
     inputs, outputs = weight.shape[:2]
     taps = weight.view(inputs, outputs, 3, 4, 3, 4)  # [in, out, tap row, phase row, tap column, phase column]
     filters = taps.permute(0, 1, 3, 5, 2, 4).reshape(inputs, outputs * 16, 3, 3)
-    phases = F.conv_transpose2d(x, filters, None if bias is None else bias.repeat_interleave(16), padding=1)
-    phases = phases.unflatten(1, (outputs, 16))
-    return interleave(phases if skip is None else phases + skip[:, :, None])
+    phases = F.conv_transpose2d(x, filters, padding=1).unflatten(1, (outputs, 16))
+    below = bias if bias is None else bias[:, None, None]
+    if skip is not None:
+        below = skip if below is None else skip + below
+    return interleave(phases if below is None else phases + below.unsqueeze(-3))
 
 
 def interleave(phases: Tensor) -> Tensor:

@@ -119,6 +119,7 @@ class Loci(nn.Module):
         noise: bool | None = None,
         bootstrapping: bool = False,
         background: Tensor | None = None,
+        blind: Tensor | None = None,
         disturb: Callable[[Code], Code] | None = None,
         draws: Draws | None = None,
     ) -> tuple[State, StepOutput]:
@@ -130,6 +131,7 @@ class Loci(nn.Module):
             noise: On the Gestalt and the priorities; None is on in training mode and off otherwise.
             bootstrapping: Whether this is one of the steps on the first frame before the sequence.
             background: The scene without objects from now on, for one that moves.
+            blind: [B] bool, which videos see their own prediction in place of the frame, as in `imagine`.
             disturb: Changes the encoder's code before the transition sees it (lesions).
             draws: The random numbers, in place of those that follow from the state's key and time.
         """
@@ -139,6 +141,8 @@ class Loci(nn.Module):
         if background is not None:
             check_frame(background, self.size, batch, "background")
             state = state._replace(background=as_frame(background, self.dtype, self.device))
+        if blind is not None:
+            frame = torch.where(blind[:, None, None, None], state.frame, frame)  # and there is no error then
         with_noise = self.training if noise is None else noise
         draws = self.draw(state, with_noise) if draws is None else draws
         error = error_map(frame, state.frame, state.background)
@@ -244,10 +248,13 @@ class Loci(nn.Module):
             raise UserError("imagine needs a state that has seen a frame: call bootstrap, step or observe first")
         outputs = []
         for _ in range(steps):
-            error = torch.zeros_like(state.frame[:, :1])
-            state, output = self._flow(state.frame, error, state, self.draw(state, noise))
+            state, output = self.dream(state, noise)
             outputs.append(output)
         return state, stack(outputs)
+
+    def dream(self, state: State, noise: bool = False) -> tuple[State, StepOutput]:
+        """One step in closed loop."""
+        return self._flow(state.frame, torch.zeros_like(state.frame[:, :1]), state, self.draw(state, noise))
 
     def paint(self, code: Code, background: Tensor, *, ordered: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Any code as a frame [B,3,H,W], masks [B,K+1,H,W] and colours [B,K,3,H,W]."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
 
 from loci import random
 from loci.checkpoint import BEST, Content, save
@@ -19,6 +20,7 @@ from loci.config import Config, ModelConfig
 from loci.model import Loci, State
 from loci.model.gatelord import GateL0RD
 from loci.train.checkpoint import Place, group, restore_state, save_training, tidy
+from loci.train.fast import FastStep
 from loci.train.feed import Batch, Feed, open_data
 from loci.train.optimise import Optimisers
 from loci.train.picture import training_picture
@@ -27,7 +29,7 @@ from loci.train.record import Record
 from loci.train.scene import named_scene
 from loci.train.schedule import Schedule
 from loci.train.signals import Signals
-from loci.train.step import STATISTICS, Learner, Lesson, train_step
+from loci.train.step import STATISTICS, Learner, Lesson, new_meters
 from loci.train.validate import MEASURES, evaluate
 
 log = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ REASONS: tuple[Reason, ...] = ("finished", "time is up", "not finite", "terminat
 """Why a run stops; where processes differ, the later one counts."""
 LOOK_EVERY = 10
 """Updates between two looks at what other processes want, and at what a GPU has counted."""
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 
 
 class Tell(Protocol):
@@ -61,14 +63,12 @@ class Trainer:
         self.place = Place()
         self.state: State | None = None
         self.metrics: dict[str, float] = {}
-        zero = torch.zeros((), dtype=torch.float64, device=processes.device)
-        self.meters = {name: zero.clone() for name in ("updates", "kept", "dropped", "in_a_row", "longest")}
-        self.meters["sum"] = zero.expand(len(STATISTICS)).clone()
+        self.meters = new_meters(processes.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(train.seed)
             self.model = self._ready(Loci(self._model_config(0)))
         self.optimisers = Optimisers(self.model)
-        self.learner = processes.wrap(Learner(self.model))
+        self.step = self._step()
         self.feed, self.held_out = self._feeds()
         self.measured: tuple[float, int, float] | None = None
 
@@ -80,6 +80,14 @@ class Trainer:
             if isinstance(layer.cell, GateL0RD):
                 layer.cell.sparsity *= self.processes.world  # a sum over the batch, where processes take the mean
         return model.to(self.processes.device, DTYPES[self.config.train.precision]).train()
+
+    def _step(self) -> FastStep:
+        """One update of the network that is there now."""
+        train, processes = self.config.train, self.processes
+        rough = train.precision == "bfloat16"
+        learner = processes.wrap(Learner(self.model, rough=rough))
+        share = None if processes.world == 1 else processes.share
+        return FastStep(learner, self.model, self.optimisers, self.meters, share=share, rough=rough, wanted=train.fast)
 
     def _feeds(self) -> tuple[Feed, Feed | None]:
         """To learn from, and to be tested on."""
@@ -117,7 +125,7 @@ class Trainer:
         old = self.model
         self.model = self._ready(Loci(config))
         self.model.load_state_dict(old.state_dict(keep_vars=True), assign=True)
-        self.learner = self.processes.wrap(Learner(self.model))
+        self.step = self._step()
         self.close()
         self.feed, self.held_out = self._feeds()
         log.info("stage %d: %s frames of %dx%d", stage + 1, config.resolution, *self.model.size)
@@ -155,15 +163,17 @@ class Trainer:
         """One update."""
         settings = self.schedule.settings(self.place.update, self.place.stage)
         state = self._start(batch) if self.state is None else self.state
-        lessons = [lesson(batch, time) for time in times]
-        self.state, report, dropped = train_step(self.learner, self.model, self.optimisers, state, lessons, settings)
-        meters = self.meters
-        meters["sum"] += report
-        meters["updates"] += 1
-        meters["kept"] += 1 - dropped
-        meters["dropped"] += dropped
-        meters["in_a_row"].add_(1).mul_(dropped)
-        torch.maximum(meters["longest"], meters["in_a_row"], out=meters["longest"])
+        lessons = [lesson(batch, time)._replace(blind=self._blind(time)) for time in times]
+        self.state, _, _ = self.step(state, lessons, settings)
+
+    def _blind(self, time: int) -> Tensor | None:
+        """Who sees its own prediction at frame `time`, of the entries that are here; None if nobody ever does."""
+        train = self.config.train
+        if not any(stage.blind for stage in train.stages):
+            return None
+        share = train.stages[self.place.stage].blind if time >= train.given else 0.0
+        many = round(share * self.config.data.batch)
+        return torch.arange(self.entries.start, self.entries.stop, device=self.processes.device) < many
 
     def _start(self, batch: Batch) -> State:
         entries = torch.arange(self.entries.start, self.entries.stop, device=self.processes.device)

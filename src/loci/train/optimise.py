@@ -56,30 +56,33 @@ class Optimisers:
             first: Whether this is the first step of a sequence, the only one that teaches slots how to start.
             dropped: 1 where the update is to be left out, else 0; a number on the device.
         """
-        self._update("network", settings.rate, dropped)
-        self._update("fine", settings.rate, dropped)
+        self._update("network", settings, dropped)
+        self._update("fine", settings, dropped)
         if settings.background:
-            self._update("background", settings.rate, dropped)
+            self._update("background", settings, dropped)
         if first:
-            self._update("start", settings.start_rate, dropped)
+            self._update("start", settings, dropped)
         for adam in self.adams.values():
             adam.zero_grad(set_to_none=True)
 
-    def _update(self, group: str, rate: float, dropped: Tensor) -> None:
+    def advance(self, group: str, settings: Settings) -> int:
+        """Count an update of a group and set its rate; 0 in RAdam's first updates, which are of another kind."""
+        self.counts[group] += 1
+        count = self.counts[group]
+        rate = settings.start_rate if group == "start" else settings.rate * (count > PLAIN) * rectification(count)
+        self.adams[group].param_groups[0]["lr"].fill_(rate)
+        return count
+
+    def _update(self, group: str, settings: Settings, dropped: Tensor) -> None:
         adam = self.adams[group]
         learning = [p for _, p in self.named[group] if p.grad is not None]
         if not learning:
             return
-        self.counts[group] += 1
-        count = self.counts[group]
-        rectified = group != "start"
-        plain = rectified and count <= PLAIN
-        lr: Tensor = adam.param_groups[0]["lr"]
-        lr.fill_(0.0 if plain else rate * rectification(count) if rectified else rate)
+        count = self.advance(group, settings)
         adam.found_inf = dropped  # type: ignore[attr-defined]
         adam.step()
-        if plain:
-            scale = (dropped - 1) * (rate / (1 - BETAS[0] ** count))
+        if group != "start" and count <= PLAIN:
+            scale = (dropped - 1) * (settings.rate / (1 - BETAS[0] ** count))
             for parameter in learning:
                 average: Tensor = adam.state[parameter]["exp_avg"]
                 parameter.data.addcmul_(average, scale.to(average.dtype))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -49,6 +49,18 @@ class Processes:
             return learner
         return DistributedDataParallel(learner, find_unused_parameters=True)
 
+    def share(self, gradients: Sequence[Tensor]) -> None:
+        """Take the mean of gradients over all processes, in place."""
+        if self.world == 1 or not gradients:
+            return
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.world
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        torch._foreach_copy_(
+            list(gradients), [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)]
+        )
+
     def agree(self, wish: int) -> int:
         """The largest wish of all."""
         if self.world == 1:
@@ -86,7 +98,7 @@ class Processes:
 def choose_device(name: str, local_rank: int) -> torch.device:
     """The device that a config means."""
     if name == "auto":
-        name = f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
+        name = f"cuda:{local_rank % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -106,7 +118,9 @@ def meet(device_name: str) -> Processes:
         torch.cuda.set_device(device)
     if world == 1:
         return Processes(0, 1, device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    # NCCL wants a GPU for each process; where they have to share one, gloo does.
+    own = device.type == "cuda" and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    dist.init_process_group("nccl" if own else "gloo", timeout=PATIENCE)
     control = dist.new_group(backend="gloo", timeout=PATIENCE) if device.type == "cuda" else None
     return Processes(rank, world, device, control)
 

@@ -23,6 +23,7 @@ FREE = {
     "train.updates",
     "train.minutes",
     "train.device",
+    "train.fast",
     "train.patience",
     "train.log_every",
     "train.picture_every",

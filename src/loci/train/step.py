@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from loci.model import Loci, State
 from loci.model.frames import as_frame
 from loci.model.loss import loss_terms, object_error, warmup_target
+from loci.model.precision import rough
 from loci.train.optimise import Optimisers
 from loci.train.schedule import Settings
 
@@ -44,6 +46,8 @@ class Lesson(NamedTuple):
     """[B,3,H,W] of this frame, where it moves."""
     snitch: Tensor | None = None
     """[B,2] where the snitch is in the target."""
+    blind: Tensor | None = None
+    """[B] bool, who sees its own prediction in place of the frame."""
 
 
 class Learner(nn.Module):
@@ -52,9 +56,11 @@ class Learner(nn.Module):
     Only the loss that it returns has a graph.
     """
 
-    def __init__(self, model: Loci) -> None:
+    def __init__(self, model: Loci, *, rough: bool = False) -> None:
+        """Wrap a network; `rough` has its convolutions run in bfloat16, all else stays in float32."""
         super().__init__()
         self.model = model
+        self.rough = rough
 
     def forward(self, state: State, lessons: Sequence[Lesson], settings: Settings) -> tuple[Tensor, State, Tensor]:
         """Return the loss, the state after the lessons, and their statistics but for the gradient's length.
@@ -63,7 +69,8 @@ class Learner(nn.Module):
         """
         losses, reports = [], []
         for lesson in lessons:
-            loss, state, report = self._one(state, lesson, settings)
+            with rough(state.time.device.type) if self.rough else nullcontext():
+                loss, state, report = self._one(state, lesson, settings)
             losses.append(loss)
             reports.append(report)
         return torch.stack(losses).mean(), state.detach(), torch.stack(reports).mean(0)
@@ -71,7 +78,11 @@ class Learner(nn.Module):
     def _one(self, state: State, lesson: Lesson, settings: Settings) -> tuple[Tensor, State, Tensor]:
         weights = settings.weights
         state, output = self.model.step(
-            lesson.frame, state, bootstrapping=lesson.bootstrapping, background=lesson.background
+            lesson.frame,
+            state,
+            bootstrapping=lesson.bootstrapping,
+            background=lesson.background,
+            blind=lesson.blind,
         )
         whole = as_frame(lesson.target, self.model.dtype, self.model.device)
         sound = torch.isfinite(output.frame.detach()).all()
@@ -127,41 +138,72 @@ def train_step(
     """
     model.encoder.size_growth.fill_(settings.size_growth)
     model.compose.background_growth.fill_(settings.background_growth)
-    first = state.fresh
-    state, report, dropped = learn(learner, model, state, lessons, settings)
-    optimisers.step(settings, first=first, dropped=dropped)
-    return state, report, dropped
+    after, report = backward(learner, state, lessons, settings)
+    report, kept = judge(model, report, settings)
+    dropped = (~kept).to(torch.float32)
+    optimisers.step(settings, first=state.fresh, dropped=dropped)
+    return _choose(kept, after, state), report, dropped
 
 
-def learn(
-    learner: nn.Module, model: Loci, state: State, lessons: Sequence[Lesson], settings: Settings
-) -> tuple[State, Tensor, Tensor]:
-    """All of an update but for the optimisers, of which nothing needs the host: leaves gradients, returns the same."""
+def backward(learner: nn.Module, state: State, lessons: Sequence[Lesson], settings: Settings) -> tuple[State, Tensor]:
+    """Leave gradients in the network; return the state after the lessons and their statistics."""
     loss, after, report = learner(state, lessons, settings)
     loss.backward()
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    length = nn.utils.get_total_norm(gradients)
+    return after, report
+
+
+def judge(model: Loci, report: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+    """The `STATISTICS`, zero if the update is to be dropped, and whether it is to be kept; cuts long gradients."""
+    length = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     kept = torch.isfinite(length)
     if settings.clip:
         nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip, length)
     report = torch.cat((report, length[None].to(report.dtype)))
-    return _choose(kept, after, state), torch.where(kept, report, 0), (~kept).to(torch.float32)
+    return torch.where(kept, report, 0), kept
+
+
+def new_meters(device: torch.device) -> dict[str, Tensor]:
+    """What `tally` counts in: numbers on the device, read every so often."""
+    zero = torch.zeros((), dtype=torch.float64, device=device)
+    names = ("updates", "kept", "dropped", "in_a_row", "longest")
+    return {**{name: zero.clone() for name in names}, "sum": zero.repeat(len(STATISTICS))}
+
+
+def tally(meters: Mapping[str, Tensor], report: Tensor, dropped: Tensor) -> None:
+    """Count an update."""
+    meters["sum"].add_(report)
+    meters["updates"].add_(1)
+    meters["kept"].add_(1 - dropped)
+    meters["dropped"].add_(dropped)
+    meters["in_a_row"].add_(1).mul_(dropped)
+    torch.maximum(meters["longest"], meters["in_a_row"], out=meters["longest"])
 
 
 def _choose(kept: Tensor, after: State, before: State) -> State:
     """The new state, or the one before; time goes on in both, so that other random numbers come next."""
     if not kept.is_cuda and bool(kept):
         return after
-    chosen: State = _where(kept, after, before)
+    chosen: State = choose(kept, after, before)
     return chosen._replace(time=after.time)
 
 
-def _where(kept: Tensor, after: Any, before: Any) -> Any:
-    """`torch.where` over two trees; what the one before does not have yet (traces) is zero."""
+def choose(kept: Tensor, after: Any, before: Any, into: Any = None) -> Any:
+    """`torch.where` over two trees; what the one before does not have yet (traces) is zero.
+
+    Args:
+        kept: Whether it is `after`.
+        after: The tree if so.
+        before: The tree if not.
+        into: The tree that the result is written to; a new one by default.
+    """
     if isinstance(after, Tensor):
-        return torch.where(kept, after, 0 if before is None else before)
+        if into is None:
+            return torch.where(kept, after, 0 if before is None else before)
+        if after.data_ptr() != into.data_ptr():
+            torch.where(kept, after, torch.zeros_like(after) if before is None else before, out=into)
+        return into
     if isinstance(after, tuple):
-        olds = before if before is not None else [None] * len(after)
-        items = [_where(kept, new, old) for new, old in zip(after, olds, strict=True)]
+        others = [tree if tree is not None else [None] * len(after) for tree in (before, into)]
+        items = [choose(kept, *parts) for parts in zip(after, *others, strict=True)]
         return type(after)(*items) if hasattr(after, "_fields") else type(after)(items)
     return after
