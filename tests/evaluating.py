@@ -102,24 +102,24 @@ def stacked(outputs):
 
 
 class Overwriting:
-    """As recorded steps are: what a call returned is gone with the next call. On a CPU, by the plain steps."""
+    """As recorded steps are: what a step returned is gone with the next one. On a CPU, by the plain steps."""
 
     def __init__(self, model):
         self.model, self.last, self.calls = model, [], 0
 
-    def _handed_out(self, outcome):
-        from loci.kernels.fast import leaves
+    def bootstrap(self, frame, state):
+        return self.model.bootstrap(frame, state)
 
-        state, output = tree_map(torch.clone, outcome)
+    def step(self, frame, state, **more):
+        from loci.kernels.record import leaves
+
+        state, output = tree_map(torch.clone, self.model.step(frame, state, **more))
         for tensor in self.last:
             tensor.fill_(7)
         self.last[:] = leaves((state, output))
         self.calls += 1
         return state, output
 
-    def __call__(self, frame, state):
-        return self._handed_out(self.model.step(frame, state))
-
-    def imagine(self, state):
-        state, outputs = self.model.imagine(state, 1)
-        return self._handed_out((state, tree_map(lambda x: x[:, 0], outputs)))
+    def imagine(self, state, steps):
+        self.calls += steps
+        return tree_map(torch.clone, self.model.imagine(state, steps))

@@ -1,19 +1,17 @@
-"""Loci's steps recorded on a GPU, behind the same verbs.
+"""Loci's recorded steps for one batch size.
 
-Recording takes about as long as some hundred steps, and holds for one batch size: that of the first batch. Clips that
+Recording takes as long as some hundred plain steps, and holds for one batch size: that of the first batch. Clips that
 are left over go through the plain steps, which say the same.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from torch import Tensor
 
 from loci.kernels.fast import FastWatch
-from loci.model import Loci, State, StepOutput
-from loci.model.frames import as_frame
-from loci.model.state import tree_map
+from loci.model import Code, Loci, State, StepOutput
 
 
 class Quick:
@@ -32,28 +30,26 @@ class Quick:
 
     def bootstrap(self, frame: Tensor, state: State) -> State:
         """As Loci does."""
-        return self.model.bootstrap(frame, state)
+        return self._for(state).bootstrap(frame, state)
 
     def step(
-        self, frame: Tensor, state: State, *, background: Tensor | None = None, disturb: Any = None
+        self,
+        frame: Tensor,
+        state: State,
+        *,
+        background: Tensor | None = None,
+        disturb: Callable[[Code], Code] | None = None,
     ) -> tuple[State, StepOutput]:
-        """See a frame; a disturbed step is a plain one."""
-        if disturb is not None or not self._usual(state):
-            return self.model.step(frame, state, background=background, disturb=disturb)
-        if background is not None:
-            state = state._replace(background=as_frame(background, self.model.dtype, self.model.device))
-        return self.fast(frame, state)
+        """See a frame."""
+        return self._for(state).step(frame, state, background=background, disturb=disturb)
 
-    def dream(self, state: State) -> tuple[State, StepOutput]:
-        """One step in closed loop."""
-        if self._usual(state):
-            return self.fast.imagine(state)
-        state, outputs = self.model.imagine(state, 1)
-        return state, tree_map(lambda x: x[:, 0], outputs)
+    def imagine(self, state: State, steps: int) -> tuple[State, StepOutput]:
+        """Run on in closed loop."""
+        return self._for(state).imagine(state, steps)
 
-    def _usual(self, state: State) -> bool:
-        """Whether this is the batch size that is recorded; the first one is."""
+    def _for(self, state: State) -> Loci | FastWatch:
+        """Recorded steps for the batch size that came first, plain ones for any other."""
         size = state.time.shape[0]
         if not self.sizes:
             self.sizes.add(size)
-        return size in self.sizes
+        return self.fast if size in self.sizes else self.model

@@ -178,12 +178,8 @@ def forecast(
         state, output = model.step(clip.frames[:, t], state)
     yield output
     for _ in range(1, steps):
-        if isinstance(model, Quick):
-            state, output = model.dream(state)
-        else:
-            state, outputs = model.imagine(state, 1)
-            output = tree_map(lambda x: x[:, 0], outputs)
-        yield output
+        state, outputs = model.imagine(state, 1)
+        yield tree_map(lambda x: x[:, 0], outputs)
 
 
 def find_background(source: Source, clips: int = 24, frames: int = 8) -> Tensor | None:
