@@ -299,7 +299,16 @@ class TrainConfig:
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
         for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):
             require(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; it must be 0 or more")
-        for name in ("given", "window", "patience", "log_every", "evaluate_clips", "save_every", "keep", "background_updates"):
+        for name in (
+            "given",
+            "window",
+            "patience",
+            "log_every",
+            "evaluate_clips",
+            "save_every",
+            "keep",
+            "background_updates",
+        ):
             require(getattr(self, name) >= 1, f"train.{name} is {getattr(self, name)}; it must be 1 or more")
 
     @property

@@ -90,7 +90,7 @@ def cater(
         named |= {"Top 1 (%)": 100 * scores.top1, "Top 5 (%)": 100 * scores.top5}
         for name, value in named.items():
             values.setdefault(name, {})[cell] = value.double().mean().item()
-    return _report("lesions-cater", values, levels, {"clips": min(count, len(source)), "seed": seed})
+    return _report("lesions-cater", values, levels, {"clips": whole.world.shape[0], "seed": seed})
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from loci.data.source import Source, Split
 from loci.errors import UserError
 from loci.evaluate import cater, clevr, clevrer, containment, learning, moving_mnist, tracking
+from loci.evaluate.careful import Careful
 from loci.evaluate.networks import Opened
 from loci.evaluate.report import Entry, Report
 from loci.evaluate.watch import Forecaster, find_background
@@ -44,6 +45,8 @@ class Job:
     device: str = "cpu"
     background: Path | None = None
     sees_last: bool = False
+    left_out: dict[str, None] = field(default_factory=dict)
+    """What of the files could not be used and why, as far as that has been found out."""
 
     @property
     def kind(self) -> str:
@@ -61,7 +64,11 @@ class Job:
 
         wanted = self.length or (length if self.is_world else None)
         split, size = split or self.split, self.network.model.size
-        return open_source(self.spec, split=split, seed=self.world_seed, size=size, length=wanted)
+        source = open_source(self.spec, split=split, seed=self.world_seed, size=size, length=wanted)
+        if self.is_world:
+            return source
+        self.left_out.update(dict.fromkeys(getattr(source, "skipped", ())))
+        return Careful(source, self.left_out)
 
     @cached_property
     def scene(self) -> Tensor | None:
@@ -77,7 +84,12 @@ class Job:
     def stamped(self, report: Report) -> Report:
         """A report that says what it is of."""
         about: dict[str, Entry] = {"network": self.network.name, "source": self.spec, "split": self.split}
-        facts = {**about, "world seed": self.world_seed, **report.facts} if self.is_world else {**about, **report.facts}
+        if self.is_world:
+            about["world seed"] = self.world_seed
+        elif self.left_out:
+            about["clips left out"] = len(self.left_out)
+            about["the first of them"] = next(iter(self.left_out))
+        facts = {**about, **report.facts}
         return dataclasses.replace(report, facts=facts)
 
 

@@ -13,6 +13,7 @@ from loci import random
 from loci.data.clip import Clip
 from loci.data.source import Source
 from loci.errors import UserError
+from loci.evaluate.careful import UnreadableError
 from loci.evaluate.quick import Quick
 from loci.model import Code, Loci, State, StepOutput
 from loci.model.state import tree_map
@@ -112,12 +113,21 @@ def clips_in_batches(
     count = min(count, len(source))
     if count == 0:
         raise UserError("this source has no clips in this split: choose another split, or check the folder")
-    size = batch or batch_size(source, count, model, labels=labels, device=device)
+    size, fault = batch or batch_size(source, count, model, labels=labels, device=device), None
+    some = False
     for first in range(0, count, size):
-        clip = source.clips(range(first, min(first + size, count)), labels=labels, device=device)
-        yield clip
-        if advance(clip.batch) == ENOUGH:
+        wanted = range(first, min(first + size, count))
+        try:
+            clip = source.clips(wanted, labels=labels, device=device)
+        except UnreadableError as error:
+            fault = error
+        else:
+            some = True
+            yield clip
+        if advance(len(wanted)) == ENOUGH and some:
             return
+    if not some:
+        raise UserError(f"none of {count} clips could be read; first: {fault}")
 
 
 def keys_of(clip: Clip, seed: int) -> Tensor:
