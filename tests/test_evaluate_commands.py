@@ -139,6 +139,65 @@ def test_unsupervised_codes_are_extracted_once_from_one_network(tmp_path, capsys
     assert "was extracted with network" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "head", "more", "reports"),
+    [
+        ("moving-mnist", False, (), {"moving-mnist"}),
+        ("cater", True, ("--length", 6), {"cater", "containment"}),
+        ("containment", True, ("--length", 6), {"containment"}),
+        ("containment", False, ("--length", 6), {"containment-unsupervised"}),
+        ("clevr", False, (), {"clevr"}),
+        ("clevrer", False, (), {"clevrer", "clevrer-6-42"}),
+        ("lesions", True, ("--length", 3), {"lesions-cater"}),
+        ("lesions", False, ("--length", 3), {"lesions-cater"}),
+        ("lesions-moving-mnist", False, (), {"lesions-moving-mnist"}),
+    ],
+)
+def test_every_experiment_runs_on_whatever_network_there_is(tmp_path, capsys, monkeypatch, name, head, more, reports):
+    from loci.evaluate import cater_readout, clevrer, lesions, moving_mnist
+
+    monkeypatch.setattr(cater_readout, "STEPS", 3)
+    monkeypatch.setattr(moving_mnist, "STEPS", 12)
+    monkeypatch.setattr(clevrer, "PAPER", clevrer.Protocol("clevrer", 3, 3, marks=(1, 3)))
+    monkeypatch.setattr(clevrer, "LATER", clevrer.Protocol("clevrer-6-42", 2, 3, 2, (16, 16), marks=(1, 3)))
+    for measure in (lesions.cater, lesions.moving_mnist):
+        monkeypatch.setitem(measure.__wrapped__.__kwdefaults__, "levels", (0.0, 0.5))
+    monkeypatch.setattr(lesions, "LEVELS", (0.0, 0.5))
+    path = tmp_path / "net.safetensors"
+    checkpoint.save(path, tiny((64, 64) if "mnist" in name else (32, 32), snitch=head))
+    words = ("--network", path, "--count", 1, "--seed", 3, "--device", "cpu", "--out", tmp_path / "r", *more)
+    code, out, err = run(capsys, "reproduce", name, *words)
+    assert code == 0, err
+    assert {file.stem for file in (tmp_path / "r").glob("*.json")} == reports
+    for file in (tmp_path / "r").glob("*.json"):
+        content = json.loads(file.read_text())
+        assert content["tables"]
+        assert content["facts"]["network"] == str(path)
+        assert content["facts"].get("clips", 1) == 1
+    assert list((tmp_path / "r").glob("*.png")) or name == "containment"
+    assert "saved:" in out
+
+
+def test_the_codes_of_a_network_that_sees_objects(tmp_path, capsys):
+    """The shipped network for digits, which does."""
+    words = ("--on", "moving_mnist", "--network", "moving_mnist", "--count", 4, "--device", "cpu", "--out", tmp_path)
+    code, _, err = run(capsys, "reproduce", "gestalt", *words)
+    assert code == 0, err
+    bits = json.loads((tmp_path / "gestalt.json").read_text())["tables"][0]
+    assert bits["title"] == "What a Gestalt's numbers carry"
+
+
+def test_a_runs_folder_also_tells_how_it_learned(tmp_path, capsys):
+    run_ = tmp_path / "mine"
+    checkpoint.save(run_ / checkpoint.BEST, tiny((64, 64)))
+    (run_ / "metrics.jsonl").write_text('{"step": 10, "kind": "held_out", "l2_object": 3.0}\n')
+    words = ("--on", "moving_mnist", "--length", 12, "--count", 1, "--device", "cpu", "--out", tmp_path / "r")
+    code, _, err = run(capsys, "evaluate", run_, *words)
+    assert code == 0, err
+    assert (tmp_path / "r" / "learning-curves.png").is_file()
+    assert json.loads((tmp_path / "r" / "learning.json").read_text())["facts"]["updates of mine"] == 10
+
+
 def test_clevr_is_scored_from_the_published_file(network, tmp_path, capsys):
     import test_data_clevr
     import tfrecords

@@ -100,9 +100,8 @@ def snitch_unsupervised(asked: Asked) -> Iterator[Report]:
         "parameters of the read-out": small,
         "clips that the read-out learned from": learned_from,
     }
-    report = cater.report(
-        asked.name, found, job.network.parameters + small, cater.SEEDS, job.sees_last, "Loci unsupervised"
-    )
+    parameters = job.network.parameters + small
+    report = cater.report("cater-unsupervised", found, parameters, cater.SEEDS, job.sees_last, "Loci unsupervised")
     yield job.stamped(dataclasses.replace(report, facts={**report.facts, **facts}))
     yield job.stamped(containment.report(found, "containment-unsupervised"))
 
