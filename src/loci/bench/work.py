@@ -60,13 +60,14 @@ def frames(model: Loci, batch: int) -> list[Tensor]:
 def training(config: Config, batch: int, device: torch.device, precision: Precision, fast: bool) -> Work:
     """Updates in the middle of a run, background and regularisers included."""
     model = Loci(config.model).to(device).train()
-    learner = Learner(model, rough=precision == "bfloat16")
+    rough = precision == "bfloat16"
+    learner = Learner(model, rough=rough)
     optimisers = Optimisers(model)
     settings = Schedule(config).settings(config.train.foreground + 1000, len(config.train.stages) - 1)
     shown, at = frames(model, batch), 0
     state = model.start(batch, shown[0][0])
     truth = torch.zeros(batch, 2, device=device) if config.model.snitch else None
-    quick = FastStep(learner, model, optimisers, new_meters(device), wanted=fast)
+    quick = FastStep(learner, model, optimisers, new_meters(device), rough=rough, wanted=fast)
 
     def step() -> object:
         nonlocal state, at

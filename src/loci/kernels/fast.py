@@ -121,7 +121,9 @@ class FastWatch:
 
             places = (here, *tree_map(torch.clone, arguments[1:]))
             try:
-                self.recordings[name, shapes] = Recorded(advance, places, leaves(here))
+                self.recordings[name, shapes] = Recorded(
+                    advance, places, leaves(here), rough=self.precision == "bfloat16"
+                )
             except Exception as error:
                 self.off = f"{type(error).__name__}: {error}"
                 log.warning("the fast path does not work here, the plain one goes on: %s", self.off, exc_info=True)

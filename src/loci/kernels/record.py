@@ -6,7 +6,8 @@ recording reads and writes it, so nothing is copied from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -26,6 +27,18 @@ def unsupported(device: torch.device) -> str | None:
     if device.type != "cuda":
         return f"steps are recorded on a GPU; this is {device.type}"
     return None
+
+
+@contextmanager
+def tuned(rough: bool) -> Iterator[None]:
+    """For shapes that never change: convolutions by what is measured to be fastest; if rough, products in TF32."""
+    cudnn, products = torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = products or rough
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32 = cudnn, products
 
 
 def compiled(function: Any) -> Any:
@@ -52,7 +65,12 @@ class Recorded(Generic[A, R]):
     """
 
     def __init__(
-        self, work: Callable[[A], R], places: A, preserve: Sequence[Tensor] = (), pool: Any | None = None
+        self,
+        work: Callable[[A], R],
+        places: A,
+        preserve: Sequence[Tensor] = (),
+        pool: Any | None = None,
+        rough: bool = False,
     ) -> None:
         """Record.
 
@@ -61,13 +79,15 @@ class Recorded(Generic[A, R]):
             places: Where it reads its argument, now and later; it may write there too.
             preserve: What the work changes in place; recording leaves it as it was.
             pool: Memory to share with other recordings whose results are dead when this one runs.
+            rough: Whether products may be in TF32.
         """
         self.work = work
         self.arguments = places
         self.places = leaves(places)
         self.graph: torch.cuda.CUDAGraph | None = None
         if self.places[0].is_cuda:
-            self.result = self._record(preserve, pool)
+            with tuned(rough):
+                self.result = self._record(preserve, pool)
 
     def _record(self, preserve: Sequence[Tensor], pool: Any | None) -> R:
         kept = [tensor.detach().clone() for tensor in preserve]

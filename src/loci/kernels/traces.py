@@ -49,17 +49,17 @@ def available() -> bool:
 if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _advance_kernel(
-        old: Any,
-        keep: Any,
-        local: Any,
-        inputs: Any,
-        new: Any,
-        gates: Any,
-        height: Any,
-        width: Any,
+    def _advance_kernel(  # type: ignore[no-untyped-def]
+        old,
+        keep,
+        local,
+        inputs,
+        new,
+        gates,
+        height,
+        width,
         BLOCK: tl.constexpr,
-    ) -> None:
+    ):
         """new = keep · old + local · input, for one row of one gate of one trace."""
         row = tl.program_id(0).to(tl.int64)  # (n · gates + g) · H + j
         entry = row // (gates * height)
@@ -72,17 +72,17 @@ if triton is not None:
         tl.store(new + row * width + column, leak * before + slope * x, mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _collect_kernel(
-        signal: Any,
-        traces: Any,
-        out: Any,
-        gates: Any,
-        height: Any,
-        width: Any,
+    def _collect_kernel(  # type: ignore[no-untyped-def]
+        signal,
+        traces,
+        out,
+        gates,
+        height,
+        width,
         COUNT: tl.constexpr,
         BLOCK: tl.constexpr,
         MANY: tl.constexpr,
-    ) -> None:
+    ):
         """out = sum over n of signal · trace, for one row of one gate; n in order, so the same in every run."""
         row = tl.program_id(0).to(tl.int64)  # g · H + j
         column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

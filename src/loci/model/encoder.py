@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loci.config import FEATURES, Feature, ModelConfig
-from loci.model.blocks import DownBy4, Residual, ToVector, pixels_last
+from loci.model.blocks import DownBy4, Residual, ToVector, pixels_last, stride_conv
 from loci.model.geometry import gaussian, prioritise, soft_argmax
 from loci.model.precision import exact
 from loci.model.state import Code
@@ -116,11 +116,10 @@ class Encoder(nn.Module):
         It is linear: what all slots share goes through it once, and only the colours need the gradient of its input.
         """
         pooled = twelve_channels(View(*map(pooled_by_4, view)))
-        step, pad = layer.first.stride, layer.first.padding
         filters = view_filters(layer.first.weight, self.kept)
-        shared = F.conv2d(view.shared, filters.shared, layer.first.bias, step, pad)
-        own = F.conv2d(view.own.flatten(0, 1), filters.own, None, step, pad)
-        colours = F.conv2d(view.colours.flatten(0, 1), filters.colours, None, step, pad)
+        shared = stride_conv(view.shared, filters.shared, layer.first.bias)
+        own = stride_conv(view.own.flatten(0, 1), filters.own)
+        colours = stride_conv(view.colours.flatten(0, 1), filters.colours)
         inner = (own + colours).unflatten(0, view.own.shape[:2]) + shared[:, None]
         return layer.join(pixels_last((pooled * self.kept).flatten(0, 1)), pixels_last(inner.flatten(0, 1)))
 

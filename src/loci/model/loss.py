@@ -38,16 +38,19 @@ def warmup_target(frame: Tensor, background: Tensor) -> Tensor:
     return frame * (torch.sqrt(difference(frame, background)) > FOREGROUND)
 
 
+@exact
 def reconstruction(predicted: Tensor, target: Tensor) -> Tensor:
     """L_BCE, pixel by pixel."""
     return F.binary_cross_entropy(predicted.clamp(0, 1), target)
 
 
+@exact
 def position_change(seen: Tensor, before: Code, now: Code) -> Tensor:
     """L_p (Eq. Lp), of the slots that have been seen; row, column and sigma."""
     return (seen[..., None] * (now.position - before.position.detach()) ** 2).mean()
 
 
+@exact
 def object_permanence(seen: Tensor, visible: Tensor, painted: Tensor, remembered: Tensor) -> Tensor:
     """L_o (Eq. Lo), of the slots that were seen and now are not."""
     return ((1 - visible) * seen * ((painted - remembered.detach()) ** 2).mean((2, 3, 4))).mean()
@@ -113,6 +116,7 @@ def remembered(state: State, code: Code) -> Code:
     return state.average._replace(priority=code.priority.detach())
 
 
+@exact
 def object_error(predicted: Tensor, frame: Tensor, background: Tensor) -> Tensor:
     """L2_object, the squared error where the frame differs from the background (Eq. l2_obj), a mean."""
     return (((predicted - frame) * torch.sqrt(difference(frame, background))) ** 2).mean()

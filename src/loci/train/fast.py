@@ -75,6 +75,7 @@ class FastStep:
         self.optimisers = optimisers
         self.meters = meters or {}
         self.share = share
+        self.rough = rough
         self.recordings: dict[Kind, Callable[[Arguments], Result]] = {}
         self.state: State | None = None  # where it lives between two updates
         self.pool: Any | None = None
@@ -179,10 +180,10 @@ class FastStep:
 
         changing = self._changing() if self.state is None else [*self._changing(), *leaves(self.state)]
         if self.share is None:
-            whole = Recorded(lambda a: consequences(gradients(a)), places, changing, self.pool)
+            whole = Recorded(lambda a: consequences(gradients(a)), places, changing, self.pool, self.rough)
             self.model.zero_grad(set_to_none=True)
             return whole
-        return self._in_two(Recorded(gradients, places, (), self.pool), consequences, changing, self.share)
+        return self._in_two(Recorded(gradients, places, (), self.pool, self.rough), consequences, changing, self.share)
 
     def _in_two(
         self,
@@ -201,7 +202,7 @@ class FastStep:
 
             return rehearsed
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        second = Recorded(consequences, first.result, changing, self.pool)
+        second = Recorded(consequences, first.result, changing, self.pool, self.rough)
         self.model.zero_grad(set_to_none=True)
 
         def replayed(arguments: Arguments) -> Result:

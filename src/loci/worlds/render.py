@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from loci.kernels import render as kernels
 from loci.worlds.render_bodies import Bodies, Candidates, cast, faces, tables
 from loci.worlds.render_camera import Eye, open_eye
 from loci.worlds.render_light import AMBIENT, Lamps, lamps
@@ -57,7 +58,14 @@ def pattern(size: tuple[int, int], device: torch.device | str) -> Tensor:
     return (FOOTPRINT * grid[grid.square().sum(1).sort(stable=True).indices]).to(device)
 
 
-def render(scene: Scene, size: tuple[int, int], *, camera: Camera = CATER_CAMERA, labels: bool = True) -> Rendering:
+def render(
+    scene: Scene,
+    size: tuple[int, int],
+    *,
+    camera: Camera = CATER_CAMERA,
+    labels: bool = True,
+    fused: bool | None = None,
+) -> Rendering:
     """Draw scenes.
 
     Args:
@@ -65,8 +73,11 @@ def render(scene: Scene, size: tuple[int, int], *, camera: Camera = CATER_CAMERA
         size: Height and width of the frames.
         camera: From where; its aspect gives way to the frames'.
         labels: Also the masks.
+        fused: By Triton kernels (`loci.kernels.render`); None: on a GPU if Triton is installed.
     """
     device = scene.position.device
+    if kernels.available() and device.type == "cuda" if fused is None else fused:
+        return _fused(scene, open_eye(camera, size, device), labels)
     height, width = size
     batch, objects = scene.shape.shape
     frames = torch.empty(batch, scene.length, 3, height, width, dtype=torch.uint8, device=device)
@@ -79,8 +90,7 @@ def render(scene: Scene, size: tuple[int, int], *, camera: Camera = CATER_CAMERA
     for entry in range(batch):
         one = scene[entry : entry + 1]
         light = lamps(None if one.lights is None else one.lights[0], device)
-        coarse = size if height <= SHADOW_ROWS else ((height + 1) // 2, (width + 1) // 2)
-        fine, grid = lay(eye, light, size), lay(eye, light, coarse)
+        fine, grid = lay(eye, light, size), lay(eye, light, shadow_grid(size))
         empty = fine.given.T @ light.energy + torch.tensor(AMBIENT, device=device)
         backgrounds[entry, 0] = encode(empty).T.view(3, height, width)
         for first in range(0, scene.length, stretch):
@@ -90,6 +100,21 @@ def render(scene: Scene, size: tuple[int, int], *, camera: Camera = CATER_CAMERA
             if visible is not None and whole is not None:
                 visible[entry, part], whole[entry, part] = seen, covered
     return Rendering(frames, backgrounds, visible, whole)
+
+
+def shadow_grid(size: tuple[int, int]) -> tuple[int, int]:
+    """The size of the grid on which the floor's shadows are computed."""
+    return size if size[0] <= SHADOW_ROWS else ((size[0] + 1) // 2, (size[1] + 1) // 2)
+
+
+def _fused(scene: Scene, eye: Eye, labels: bool) -> Rendering:
+    """The same by kernels; the empty floor is one more frame, with nothing in it."""
+    offsets, grid = pattern(eye.size, scene.position.device), shadow_grid(eye.size)
+    one = scene.during(slice(0, 1))
+    nothing = torch.zeros_like(one.shown)
+    empty, _, _ = kernels.draw(replace(one, present=nothing, shown=nothing), eye, grid, offsets, labels=False)
+    frames, visible, whole = kernels.draw(scene, eye, grid, offsets, labels)
+    return Rendering(frames, empty, visible if labels else None, whole if labels else None)
 
 
 def encode(light: Tensor) -> Tensor:
