@@ -76,6 +76,7 @@ def reports(run: results.Run, network: Opened, asked: argparse.Namespace, clock:
         clock,
         seed=asked.seed,
         split=usual_split(source),
+        length=asked.length,
         batch=asked.batch,
         device=asked.device,
     )
@@ -87,7 +88,9 @@ def words_of(run: results.Run, asked: argparse.Namespace) -> list[str]:
     words = run.command(Path(asked.network).stem, asked.share)
     if asked.count:
         words[-1] = str(asked.count)
-    return [*words, *(["--seed", str(asked.seed)] if asked.seed else []), *(["--on", asked.on] if asked.on else [])]
+    for name in ("seed", "length", "on"):
+        words += [f"--{name}", str(getattr(asked, name))] if getattr(asked, name) else []
+    return words
 
 
 def pack(name: str, folder: Path, out: Path) -> Path:
@@ -130,6 +133,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of the clips that the paper's table takes")
     parser.add_argument("--count", type=int, help="clips, instead")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--length", type=int, help="frames of a clip, where that can be chosen")
     parser.add_argument("--batch", type=int, help="clips side by side, instead of what memory holds")
     parser.add_argument("--on", help="another source")
     parser.add_argument("--rival", help="moving-mnist: a PhyDNet")

@@ -52,6 +52,8 @@ class Run:
     """Whether the network needs its own head for the snitch."""
     counted: str = "--count"
     """The option that says how much."""
+    only: str = ""
+    """The one report that goes into the page, where the others have a block of their own."""
 
     @property
     def on(self) -> str | None:
@@ -75,10 +77,10 @@ class Run:
 DIGITS, SCENES = ("moving_mnist",), ("cater",)
 RUNS = (
     Run("moving-mnist", DIGITS, ("reproduce", "moving-mnist"), 10_000),
-    Run("digits-tracked", DIGITS, ("evaluate", "--on", "moving_mnist"), 1000),
+    Run("digits-tracked", DIGITS, ("evaluate", "--on", "moving_mnist"), 1000, only="tracking"),
     Run("cater", ("cater_supervised", *SCENES), ("reproduce", "cater"), 1650, head=True),
     Run("cater-unsupervised", ("cater_unsupervised", *SCENES), ("reproduce", "cater-unsupervised"), 5500),
-    Run("cater-tracked", SCENES, ("evaluate", "--on", "cater"), 100),
+    Run("cater-tracked", SCENES, ("evaluate", "--on", "cater"), 100, only="tracking"),
     Run("clevr", SCENES, ("reproduce", "clevr"), 1000),
     Run("clevrer", ("clevrer", *SCENES), ("reproduce", "clevrer"), 100),
     Run("aquarium-tracked", ("aquarium", *SCENES), ("evaluate", "--on", "aquarium"), 20),
@@ -122,6 +124,13 @@ def about(words: list[str], amount: int, seconds: float, network: str, digest: s
     }
 
 
+def pages(name: str, folder: Path, kind: str) -> list[Path]:
+    """The saved files of this kind that belong into a block, in the order in which they were made."""
+    only = next((run.only for run in RUNS if run.name == name), "")
+    files = [path for path in folder.glob(f"{only or '*'}{kind}") if path.name != ABOUT]
+    return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
 def block(name: str, folder: Path) -> str:
     """What goes between the markers: how it was made, and the saved tables with their pictures."""
     how = json.loads((folder / ABOUT).read_text())
@@ -133,7 +142,7 @@ def block(name: str, folder: Path) -> str:
     ]
     if how["network"] and how["digest"] != shipped_digest(how["network"]):
         lines[1:1] = ["", "**Not the network that ships under this name.**"]
-    for page in sorted(folder.glob("*.md"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
+    for page in pages(name, folder, ".md"):
         text = page.read_text()
         for picture in sorted(folder.glob(f"{page.stem}-*.png")):
             if f"]({picture.name})" not in text:
@@ -160,7 +169,7 @@ def shipped_digest(network: str) -> str:
 
 def keep(name: str, folder: Path) -> None:
     """What the tables hold, for the table of targets and for whoever wants the figures."""
-    reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json")) if path.name != ABOUT]
+    reports = [json.loads(path.read_text()) for path in pages(name, folder, ".json")]
     content = {
         "about": json.loads((folder / ABOUT).read_text()),
         "facts": {report["name"]: report["facts"] for report in reports},

@@ -21,13 +21,14 @@ class Target:
     limit: float
     below: bool
 
-    def ours(self, kept: dict[str, Any]) -> float | None:
-        """Our figure, from what a block holds."""
+    def ours(self, kept: dict[str, Any], row: tuple[str | None, ...] | None = None) -> float | None:
+        """Our figure, from what a block holds; or that of another row."""
+        wanted_row = row or self.row
         for table in kept["tables"]:
             if table["title"].startswith(self.table) and self.column in table["header"]:
-                for row in table["rows"]:
-                    if all(wanted in (None, entry) for wanted, entry in zip(self.row, row, strict=False)):
-                        value = row[table["header"].index(self.column)]
+                for entries in table["rows"]:
+                    if all(wanted in (None, entry) for wanted, entry in zip(wanted_row, entries, strict=False)):
+                        value = entries[table["header"].index(self.column)]
                         return None if value is None else float(value)
         return None
 
@@ -61,17 +62,22 @@ TARGETS = (
 
 def targets(folder: Path) -> str:
     """The paper's figures that are to be reached, beside ours: what the blocks' JSON in this folder holds."""
-    lines = ["| target | paper | ours | reached | asked for | minutes, device |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| target | paper | ours | reached | black frames | asked for | minutes, device |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for target in TARGETS:
         path = folder / f"{target.block}.json"
         limit = f"{'≤' if target.below else '≥'} {target.limit}"
         kept = json.loads(path.read_text()) if path.is_file() else None
         value = None if kept is None else target.ours(kept)
         if kept is None or value is None:
-            lines.append(f"| {target.what} | {limit} | not measured | | | |")
+            lines.append(f"| {target.what} | {limit} | not measured | | | | |")
             continue
         how = kept["about"]
         reached = "yes" if (value <= target.limit if target.below else value >= target.limit) else "no"
         where = f"{how['minutes']:.1f}, {how['device']}"
-        lines.append(f"| {target.what} | {limit} | {value:.4g} | {reached} | {how['asked']} | {where} |")
+        nothing = target.ours(kept, ("black frames", *target.row[1:])) if target.row[0] is None else None
+        black = "" if nothing is None else f" {nothing:.4g}"
+        lines.append(f"| {target.what} | {limit} | {value:.4g} | {reached} |{black} | {how['asked']} | {where} |")
     return "\n".join(lines)
