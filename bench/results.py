@@ -7,7 +7,7 @@
 
 Each experiment has a block between two markers; only the blocks that were rerun change, and with them the table of
 targets. A block says command, clips, seed, minutes, device and which network it was. What a block's tables hold is kept
-as JSON in docs/results. A network that does not ship is said and passed over.
+as JSON beside its pictures in docs/results. A network that does not ship is said and passed over.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from loci.cli import main as loci
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "results.md"
-PICTURES = DOCS / "img"
 KEPT = DOCS / "results"
 SHOWN = 1_000_000  # bytes; a larger picture stays where it was saved
 ABOUT = "about.json"
+TABLES = "tables.json"
 SAVED = (".md", ".json", ".png")
 
 
@@ -147,13 +147,12 @@ def block(name: str, folder: Path) -> str:
         for picture in sorted(folder.glob(f"{page.stem}-*.png")):
             if f"]({picture.name})" not in text:
                 continue  # another page's, whose name begins alike
-            kept = PICTURES / f"{name}-{picture.name}"
+            kept = KEPT / name / picture.name
             if picture.stat().st_size > SHOWN:
                 text = "\n".join(line for line in text.splitlines() if f"]({picture.name})" not in line)
                 continue
-            PICTURES.mkdir(exist_ok=True)
             kept.write_bytes(picture.read_bytes())
-            text = text.replace(f"]({picture.name})", f"]({PICTURES.name}/{kept.name})")
+            text = text.replace(f"]({picture.name})", f"]({KEPT.name}/{name}/{kept.name})")
         # Below the page's own headings.
         lines.append("\n".join(f"##{line}" if line.startswith("#") else line for line in text.splitlines()))
     return "\n".join(lines)
@@ -168,15 +167,17 @@ def shipped_digest(network: str) -> str:
 
 
 def keep(name: str, folder: Path) -> None:
-    """What the tables hold, for the table of targets and for whoever wants the figures."""
+    """What the tables hold, for the table of targets and for whoever wants the figures; what was there before goes."""
     reports = [json.loads(path.read_text()) for path in pages(name, folder, ".json")]
     content = {
         "about": json.loads((folder / ABOUT).read_text()),
         "facts": {report["name"]: report["facts"] for report in reports},
         "tables": [table for report in reports for table in report["tables"]],
     }
-    KEPT.mkdir(exist_ok=True)
-    (KEPT / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    (KEPT / name).mkdir(parents=True, exist_ok=True)
+    for old in (KEPT / name).iterdir():
+        old.unlink()
+    (KEPT / name / TABLES).write_text(json.dumps(content, indent=1) + "\n")
 
 
 def machine() -> str:
@@ -218,7 +219,7 @@ def has_head(path: Path) -> bool:
     return checkpoint.read(path, weights_only=True).config.model.snitch
 
 
-def rerun(run: Run, share: float, out: Path, device: str) -> bool:
+def rerun(run: Run, share: float, out: Path, device: str, length: int | None) -> bool:
     """Run an experiment's command here, and put it into the page."""
     network = network_for(run) if run.networks else ""
     if network is None:
@@ -227,7 +228,7 @@ def rerun(run: Run, share: float, out: Path, device: str) -> bool:
     for old in folder.glob("*.*"):
         if old.suffix in SAVED:
             old.unlink()
-    words = run.command(network, share)
+    words = [*run.command(network, share), *(["--length", str(length)] if length else [])]
     begun = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     if loci([*words, "--device", device, "--out", str(folder)]) != 0:
@@ -261,6 +262,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="which; all unless given")
     parser.add_argument("--share", type=float, default=1.0, help="of the clips")
+    parser.add_argument("--length", type=int, help="frames of a clip, where that can be chosen")
     parser.add_argument("--out", type=Path, default=Path("results"), help="where tables and pictures are kept")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--take", nargs="+", type=Path, default=[], help="zip files of bench/gpu_evaluate.py")
@@ -274,7 +276,7 @@ def main(words: list[str] | None = None) -> int:
     if asked.take and not asked.names:
         return 0
     chosen = [run for run in RUNS if not asked.names or run.name in asked.names]
-    failed = [run.name for run in chosen if not rerun(run, asked.share, asked.out, asked.device)]
+    failed = [run.name for run in chosen if not rerun(run, asked.share, asked.out, asked.device, asked.length)]
     return 1 if failed else 0
 
 

@@ -61,13 +61,13 @@ TARGETS = (
 
 
 def targets(folder: Path) -> str:
-    """The paper's figures that are to be reached, beside ours: what the blocks' JSON in this folder holds."""
+    """The paper's figures that are to be reached, beside ours: what the blocks' folders in this one hold."""
     lines = [
         "| target | paper | ours | reached | black frames | asked for | minutes, device |",
         "|---|---|---|---|---|---|---|",
     ]
     for target in TARGETS:
-        path = folder / f"{target.block}.json"
+        path = folder / target.block / "tables.json"
         limit = f"{'≤' if target.below else '≥'} {target.limit}"
         kept = json.loads(path.read_text()) if path.is_file() else None
         value = None if kept is None else target.ours(kept)

@@ -171,6 +171,29 @@ def test_noise_has_the_level_asked_for_and_is_a_function_of_clip_and_frame():
     torch.testing.assert_close(one.position, noisy.position[:1])
 
 
+def test_pairs_of_levels_side_by_side_are_the_pairs_one_by_one():
+    """Noise is a function of the clip, so that it makes no difference how many cells are watched at once."""
+    from loci.evaluate import cater
+    from loci.worlds.cater import Cater
+
+    model, source, levels = (
+        tiny((32, 32), slots=3, snitch=True),
+        Cater(split="test", size=(32, 32), length=5),
+        (0.0, 1.0),
+    )
+    reports = [lesions.cater(model, source, count=3, levels=levels, batch=batch) for batch in (None, 1, 3, 5)]
+    clip = source.clips(range(3))
+    for report in reports:
+        assert report.facts["clips"] == 3
+        for n, (what, where) in enumerate((g, p) for g in levels for p in levels):
+            noise = lesions.Noise(keys_of(clip, 0), where, what)
+            with torch.no_grad():
+                _, error, _ = cater.follow_clip(model, clip, cater.by_head, 0, None, noise.at)
+            assert report.curves["L2_object grid"][n] == pytest.approx(error.mean().item(), rel=1e-4)
+    assert reports[0].curves["L2 grid"] == pytest.approx(reports[1].curves["L2 grid"], rel=1e-4)
+    assert len(set(reports[0].curves["L2 grid"])) == 4
+
+
 def test_the_lesion_report_has_a_grid_and_three_lines():
     levels = (0.0, 0.5)
     report = lesions.moving_mnist(tiny((64, 64)), SOURCE, count=2, levels=levels, given=3, steps=2)

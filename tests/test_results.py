@@ -22,7 +22,7 @@ def results(monkeypatch, tmp_path):
     """The script, with page and networks of its own."""
     monkeypatch.syspath_prepend(str(BENCH))
     module = importlib.import_module("results")
-    for name, path in (("PAGE", "results.md"), ("PICTURES", "pictures"), ("KEPT", "kept"), ("WEIGHTS", "weights")):
+    for name, path in (("PAGE", "results.md"), ("KEPT", "kept"), ("WEIGHTS", "weights")):
         monkeypatch.setattr(module, name, tmp_path / path)
     (tmp_path / "weights").mkdir()
     return module
@@ -75,9 +75,9 @@ def test_the_page_is_made_of_what_the_commands_save(results, tmp_path, monkeypat
     assert f"network cater ({digest[:12]})" in page
     assert "minutes on " in page
     assert "##### Numbers" in page
-    assert "![masks](pictures/clevr-clevr-masks.png)" in page
-    assert (tmp_path / "pictures" / "clevr-clevr-masks.png").is_file()
-    assert json.loads((tmp_path / "kept" / "clevr.json").read_text())["facts"] == {"clevr": {"images": 2}}
+    assert "![masks](kept/clevr/clevr-masks.png)" in page
+    assert (tmp_path / "kept" / "clevr" / "clevr-masks.png").is_file()
+    assert json.loads((tmp_path / "kept" / "clevr" / "tables.json").read_text())["facts"] == {"clevr": {"images": 2}}
     assert "moving-mnist: passed over, no network moving_mnist ships" in capsys.readouterr().out
     assert "Not the network that ships" not in page
 
