@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 import zipfile
@@ -219,7 +220,7 @@ def has_head(path: Path) -> bool:
     return checkpoint.read(path, weights_only=True).config.model.snitch
 
 
-def rerun(run: Run, share: float, out: Path, device: str, length: int | None) -> bool:
+def rerun(run: Run, share: float, out: Path, device: str, also: str) -> bool:
     """Run an experiment's command here, and put it into the page."""
     network = network_for(run) if run.networks else ""
     if network is None:
@@ -228,7 +229,7 @@ def rerun(run: Run, share: float, out: Path, device: str, length: int | None) ->
     for old in folder.glob("*.*"):
         if old.suffix in SAVED:
             old.unlink()
-    words = [*run.command(network, share), *(["--length", str(length)] if length else [])]
+    words = [*run.command(network, share), *shlex.split(also)]
     begun = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     if loci([*words, "--device", device, "--out", str(folder)]) != 0:
@@ -262,7 +263,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="which; all unless given")
     parser.add_argument("--share", type=float, default=1.0, help="of the clips")
-    parser.add_argument("--length", type=int, help="frames of a clip, where that can be chosen")
+    parser.add_argument("--also", default="", help='more words for the commands, such as "--length 60"')
     parser.add_argument("--out", type=Path, default=Path("results"), help="where tables and pictures are kept")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--take", nargs="+", type=Path, default=[], help="zip files of bench/gpu_evaluate.py")
@@ -276,7 +277,7 @@ def main(words: list[str] | None = None) -> int:
     if asked.take and not asked.names:
         return 0
     chosen = [run for run in RUNS if not asked.names or run.name in asked.names]
-    failed = [run.name for run in chosen if not rerun(run, asked.share, asked.out, asked.device, asked.length)]
+    failed = [run.name for run in chosen if not rerun(run, asked.share, asked.out, asked.device, asked.also)]
     return 1 if failed else 0
 
 
