@@ -147,6 +147,22 @@ def test_what_recorded_steps_overwrite_is_kept_in_time(monkeypatch):
         torch.testing.assert_close(fast[name], value, equal_nan=True, msg=name)
 
 
+def test_the_recorded_steps_themselves_say_the_same():
+    """`FastWatch` as it is, going through its motions on a CPU."""
+    from loci.kernels.fast import FastWatch
+
+    model = tiny((64, 64), slots=3)
+    quick = Quick(model, FastWatch(model, rehearse=True))
+    (clip,) = clips_in_batches(SOURCE, 2, labels=False)
+    with torch.no_grad():
+        plain = [output.frame for output in forecast(model, clip, 1, 3, 4)]
+        fast = [output.frame.clone() for output in forecast(quick, clip, 1, 3, 4)]
+        seen = [output.code.position for _, output in watch(model, clip, 1)]
+        quickly = [output.code.position.clone() for _, output in watch(quick, clip, 1)]
+    torch.testing.assert_close(fast, plain)
+    torch.testing.assert_close(quickly, seen)
+
+
 def test_only_the_first_batch_size_is_recorded():
     model = tiny((64, 64))
     quick = Quick(model, Overwriting(model))
