@@ -161,17 +161,24 @@ def test_every_target_is_a_block(results):
     assert len(targets) == 17
 
 
-BARE = """
+MISSING = """
 import sys
 
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("av", "tyro", "pycocotools", "motmetrics"):
+        if name.split(".")[0] in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 sys.meta_path.insert(0, Missing())
+"""
+BARE = (
+    """
+MODULES = ("av", "tyro", "pycocotools", "motmetrics")
+"""
+    + MISSING
+    + """
 sys.path.insert(0, sys.argv.pop(1))
 import gpu_evaluate
 from loci.evaluate import cater_readout
@@ -179,14 +186,29 @@ from loci.evaluate import cater_readout
 cater_readout.STEPS = 20
 sys.exit(gpu_evaluate.main())
 """
+)
 
 
-def bare(tmp_path, *words):
+COMMANDS = (
+    """
+MODULES = ("av", "pycocotools", "motmetrics")
+"""
+    + MISSING
+    + """
+from loci.cli import main
+
+for words in sys.argv[2:]:
+    print("code", main(words.split()), flush=True)
+"""
+)
+
+
+def bare(tmp_path, *words, script=BARE):
     """The script where PyAV, tyro, pycocotools and motmetrics are missing."""
-    script = tmp_path / "bare.py"
-    script.write_text(BARE)
+    path = tmp_path / "bare.py"
+    path.write_text(script)
     environment = {"OUT": str(tmp_path / "out"), "PYTHONPATH": str(BENCH.parent / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), str(BENCH), *map(str, words)]
+    command = [sys.executable, str(path), str(BENCH), *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
@@ -208,6 +230,29 @@ def test_a_bare_machine_evaluates_and_the_page_takes_it(results, tmp_path):
     ours, reached, black = (cell.strip() for cell in row.split("|")[3:6])
     assert reached == ("yes" if float(ours) <= 221.2 else "no")
     assert 100 < float(black) < 300
+
+
+def test_the_commands_run_without_what_they_do_not_need(tmp_path):
+    """And say what is missing where it is needed."""
+    path = tmp_path / "net.safetensors"
+    checkpoint.save(path, tiny((64, 64)))
+    (tmp_path / "videos").mkdir()
+    digits = f"--count 1 --length 12 --device cpu --out {tmp_path / 'r'}"
+    scenes = f"--count 1 --length 4 --device cpu --out {tmp_path / 'r'}"
+    done = bare(
+        tmp_path,
+        f"evaluate {path} --on moving_mnist {digits}",
+        f"reproduce moving-mnist --network {path} {digits}",
+        f"evaluate {path} --on cater {scenes}",
+        f"evaluate {path} --on video:{tmp_path / 'videos'}",
+        f"evaluate {path} --on cater:{tmp_path / 'videos'}",
+        script=COMMANDS,
+    )
+    assert [line for line in done.stdout.splitlines() if line.startswith("code")] == [
+        *(["code 0"] * 3),
+        *(["code 2"] * 2),
+    ], done.stderr
+    assert done.stderr.count("files are read by av, which is not installed: pip install av") == 2
 
 
 def test_a_bare_machine_trains_the_read_out_within_its_time(results, tmp_path):
