@@ -1,12 +1,14 @@
 """Stand-ins for a network that know the truth, so that a harness that is off by a frame is found out."""
 
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
 
 from loci.config import DecoderConfig, EncoderConfig, ModelConfig, TransitionConfig
 from loci.model import Code, Loci
+from loci.model.state import tree_map
 
 
 def tiny(size=(32, 32), slots=2, **more):
@@ -86,7 +88,38 @@ class Seer:
         return self.observe(torch.zeros(1, steps, 3, *self.size), state)
 
 
+class Said(NamedTuple):
+    """Outputs with time in dimension 1: a tree of tensors, as a network's are."""
+
+    frame: torch.Tensor
+    masks: torch.Tensor
+    code: Code
+
+
 def stacked(outputs):
-    parts = {name: torch.stack([getattr(o, name) for o in outputs], 1) for name in ("frame", "masks")}
     code = Code(*(torch.stack(values, 1) for values in zip(*(o.code for o in outputs), strict=True)))
-    return SimpleNamespace(code=code, **parts)
+    return Said(torch.stack([o.frame for o in outputs], 1), torch.stack([o.masks for o in outputs], 1), code)
+
+
+class Overwriting:
+    """As recorded steps are: what a step returned is gone with the next one. On a CPU, by the plain steps."""
+
+    def __init__(self, model):
+        self.model, self.last, self.calls = model, [], 0
+
+    def bootstrap(self, frame, state):
+        return self.model.bootstrap(frame, state)
+
+    def step(self, frame, state, **more):
+        from loci.kernels.record import leaves
+
+        state, output = tree_map(torch.clone, self.model.step(frame, state, **more))
+        for tensor in self.last:
+            tensor.fill_(7)
+        self.last[:] = leaves((state, output))
+        self.calls += 1
+        return state, output
+
+    def imagine(self, state, steps):
+        self.calls += steps
+        return tree_map(torch.clone, self.model.imagine(state, steps))

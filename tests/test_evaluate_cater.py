@@ -7,9 +7,10 @@ import torch
 from evaluating import Seer, tiny
 from loci import random
 from loci.data.cater_geometry import project
-from loci.data.clip import CARRIED, CONTAINED, OCCLUDED, VISIBLE
+from loci.data.clip import CARRIED, CONTAINED, OCCLUDED, VISIBLE, Clip
 from loci.errors import UserError
 from loci.evaluate import cater, cater_readout, containment
+from loci.evaluate import metrics_permanence as permanence
 from loci.evaluate.cater import Found
 from loci.evaluate.cater_readout import Latents, Readout
 from loci.model import Code
@@ -112,6 +113,78 @@ def test_the_containment_curve_has_every_answer_in_its_place():
     report = containment.report(found)
     assert [row[0] for row in report.tables[0].rows] == ["not contained", 1, 5]
     assert report.pictures["curve"].shape[2] == 3
+
+
+def test_the_slot_of_the_snitch_is_the_one_that_overlaps_best():
+    from loci.evaluate import metrics_masks
+
+    key = random.key(8, "slots")
+    masks = random.uniform(random.fold(key, "masks"), (400, 5, 4, 4))
+    visible = random.uniform(random.fold(key, "seen"), (400, 4, 4)) > 0.7
+    visible[:20] = False
+    found = cater.slot_of(visible, masks)
+    labels = metrics_masks.labels_of_slots(masks)
+    for n in range(400):
+        overlap = []
+        for slot in range(4):
+            own = labels[n] == slot + 1
+            union = (own | visible[n]).sum().item()
+            overlap.append((own & visible[n]).sum().item() / union if union else 0)
+        if max(overlap) < cater.HOLDS:
+            assert found[n] == -1
+        else:
+            assert overlap[int(found[n])] == pytest.approx(max(overlap))
+    assert (found[:20] == -1).all()
+    assert len(found.unique()) == 5
+
+
+def test_a_cone_that_covers_the_last_pixels_is_not_the_snitchs_slot():
+    masks = torch.zeros(1, 3, 10, 10)
+    masks[0, 0, 2:9] = 1  # a cone's slot, 70 pixels
+    masks[0, 2, [0, 1, 9]] = 1
+    visible = torch.zeros(1, 10, 10, dtype=torch.bool)
+    visible[0, 2, 4:7] = True
+    assert cater.slot_of(visible, masks).tolist() == [-1]
+
+
+def held_by(slots, states, source_size=(32, 32)):
+    """A snitch (the second object) that rests in the middle; slots are in the middle, two pixels lower, ..."""
+    T = len(states)
+    clip = Clip(
+        torch.zeros(1, T, 3, *source_size, dtype=torch.uint8),
+        position=torch.zeros(1, T, 2, 2),
+        state=torch.tensor(states, dtype=torch.uint8)[None, :, None].expand(1, T, 2),
+    )
+    places = torch.zeros(1, T - 1, 2, 2)
+    places[:, :, 1, 0] = 2 * 2 / 31
+    return cater._held(clip, torch.tensor([1]), places, torch.tensor(slots)[None])
+
+
+def test_the_share_of_snitches_still_in_their_slot_on_release():
+    V, C, A, O = VISIBLE, CONTAINED, CARRIED, OCCLUDED  # noqa: E741
+    kept = held_by([0, -1, -1, 0, 0], [V, V, C, A, V, V])
+    lost = held_by([0, -1, 1, 1, 1], [V, V, C, V, V, V])
+    behind = held_by([0, -1, 1, 1, 1], [V, V, O, V, V, V])
+    rows = {row[0]: row[1:] for row in containment.slot_tables(permanence.pooled([kept, lost, behind]))[0].rows}
+    assert rows["share of contained snitches still in their slot on release"] == (0.5, 2)
+    assert rows["share of the snitch's frames in which no slot had ever had it"] == (0, 15)
+    never = containment.slot_tables(held_by([-1, -1, -1], [V, C, C, V]))[0].rows
+    assert [row[1:] for row in never] == [(None, 0), (1, 3)]
+    assert lost.error.tolist() == pytest.approx([0, 0, 2, 2, 2], abs=1e-5)
+
+
+def test_one_that_knows_the_future_keeps_the_snitch_in_its_slot():
+    found = cater.follow(Seer(SOURCE), SOURCE, count=6, seeds=(0, 1), batch=4)
+    held = found.permanence
+    # Scripted pictures cover nobody, and all objects share a pixel, which the first of equal masks wins: the snitch.
+    assert len(held.state) == 2 * 6 * 59
+    assert held.error.max() < 1e-3
+    report = containment.report(found)
+    assert report.tables[1].title == "The snitch's slot"
+    assert {table.title for table in report.tables[2:]} == {
+        "The snitch's slot by state",
+        "The snitch's slot by frames hidden",
+    }
 
 
 def made_up(n=240, moments=2, slots=4, gestalt=12):

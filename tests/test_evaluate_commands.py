@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import typing
 from pathlib import Path
@@ -112,7 +111,8 @@ def test_training_phydnet_is_a_command_and_gives_a_rival(network, tmp_path, caps
     code, out, err = run(capsys, "reproduce", "moving-mnist", "--network", network, *words)
     assert code == 0, err
     curves = json.loads((tmp_path / "r" / "moving-mnist.json").read_text())["curves"]
-    assert {"Loci mse", "Loci ssim", "PhyDNet mse", "PhyDNet ssim"} == set(curves)
+    names = ("Loci", "PhyDNet", "black frames")
+    assert {f"{name} {kind}" for name in names for kind in ("mse", "ssim")} == set(curves)
     assert all(len(curve) == 2 for curve in curves.values())
 
 
@@ -137,6 +137,65 @@ def test_unsupervised_codes_are_extracted_once_from_one_network(tmp_path, capsys
     code, _, err = run(capsys, *words, "--network", other)
     assert code == 2
     assert "was extracted with network" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "more", "reports"),
+    [
+        ("moving-mnist", False, (), {"moving-mnist"}),
+        ("cater", True, ("--length", 6), {"cater", "containment"}),
+        ("containment", True, ("--length", 6), {"containment"}),
+        ("containment", False, ("--length", 6), {"containment-unsupervised"}),
+        ("clevr", False, (), {"clevr"}),
+        ("clevrer", False, (), {"clevrer", "clevrer-6-42"}),
+        ("lesions", True, ("--length", 3), {"lesions-cater"}),
+        ("lesions", False, ("--length", 3), {"lesions-cater"}),
+        ("lesions-moving-mnist", False, (), {"lesions-moving-mnist"}),
+    ],
+)
+def test_every_experiment_runs_on_whatever_network_there_is(tmp_path, capsys, monkeypatch, name, head, more, reports):
+    from loci.evaluate import cater_readout, clevrer, lesions, moving_mnist
+
+    monkeypatch.setattr(cater_readout, "STEPS", 3)
+    monkeypatch.setattr(moving_mnist, "STEPS", 12)
+    monkeypatch.setattr(clevrer, "PAPER", clevrer.Protocol("clevrer", 3, 3, marks=(1, 3)))
+    monkeypatch.setattr(clevrer, "LATER", clevrer.Protocol("clevrer-6-42", 2, 3, 2, (16, 16), marks=(1, 3)))
+    for measure in (lesions.cater, lesions.moving_mnist):
+        monkeypatch.setitem(measure.__wrapped__.__kwdefaults__, "levels", (0.0, 0.5))
+    monkeypatch.setattr(lesions, "LEVELS", (0.0, 0.5))
+    path = tmp_path / "net.safetensors"
+    checkpoint.save(path, tiny((64, 64) if "mnist" in name else (32, 32), snitch=head))
+    words = ("--network", path, "--count", 1, "--seed", 3, "--device", "cpu", "--out", tmp_path / "r", *more)
+    code, out, err = run(capsys, "reproduce", name, *words)
+    assert code == 0, err
+    assert {file.stem for file in (tmp_path / "r").glob("*.json")} == reports
+    for file in (tmp_path / "r").glob("*.json"):
+        content = json.loads(file.read_text())
+        assert content["tables"]
+        assert content["facts"]["network"] == str(path)
+        assert content["facts"].get("clips", 1) == 1
+    assert list((tmp_path / "r").glob("*.png")) or name == "containment"
+    assert "saved:" in out
+
+
+def test_the_codes_of_a_network_that_sees_objects(tmp_path, capsys):
+    """The shipped network for digits, which does."""
+    words = ("--on", "moving_mnist", "--network", "moving_mnist", "--count", 4, "--device", "cpu", "--out", tmp_path)
+    code, _, err = run(capsys, "reproduce", "gestalt", *words)
+    assert code == 0, err
+    bits = json.loads((tmp_path / "gestalt.json").read_text())["tables"][0]
+    assert bits["title"] == "What a Gestalt's numbers carry"
+
+
+def test_a_runs_folder_also_tells_how_it_learned(tmp_path, capsys):
+    run_ = tmp_path / "mine"
+    checkpoint.save(run_ / checkpoint.BEST, tiny((64, 64)))
+    (run_ / "metrics.jsonl").write_text('{"step": 10, "kind": "held_out", "l2_object": 3.0}\n')
+    words = ("--on", "moving_mnist", "--length", 12, "--count", 1, "--device", "cpu", "--out", tmp_path / "r")
+    code, _, err = run(capsys, "evaluate", run_, *words)
+    assert code == 0, err
+    assert (tmp_path / "r" / "learning-curves.png").is_file()
+    assert json.loads((tmp_path / "r" / "learning.json").read_text())["facts"]["updates of mine"] == 10
 
 
 def test_clevr_is_scored_from_the_published_file(network, tmp_path, capsys):
@@ -226,66 +285,3 @@ def test_reports_know_whether_a_network_was_supervised(tmp_path):
     assert not networks.open_network(tmp_path / "without.safetensors").supervised
     assert TrainConfig().total > 0
     assert isinstance(networks.open_network(tmp_path / "with.safetensors").model, torch.nn.Module)
-
-
-def results():
-    path = Path(__file__).parent.parent / "bench" / "results.py"
-    spec = importlib.util.spec_from_file_location("bench_results", path)
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules["bench_results"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_results_page_changes_between_markers_alone():
-    module = results()
-    page = module.replaced("# Results\n\nWords.\n", "cater", "first")
-    page = module.replaced(page, "clevr", "other") + "\nMore words.\n"
-    changed = module.replaced(page, "cater", "second")
-    assert changed == page.replace("first", "second")
-    assert changed.index("second") < changed.index("other") < changed.index("More words.")
-    with pytest.raises(ValueError, match="has no"):
-        module.replaced("<!-- results:cater -->\n", "cater", "x")
-
-
-def test_the_results_page_is_made_of_what_the_commands_save(tmp_path, monkeypatch, capsys):
-    from loci.evaluate.report import Report, Table
-
-    module = results()
-    commands = []
-
-    def loci(words):
-        commands.append(words)
-        out = Path(words[words.index("--out") + 1])
-        picture = torch.zeros(4, 4, 3, dtype=torch.uint8).numpy()
-        table = Table("Numbers", ("a",), ((0.5,),))
-        Report("clevr", {"images": 2}, (table,), {"masks": picture}).save(out)
-        return 0 if words[1] == "clevr" else 2
-
-    monkeypatch.setattr(module, "loci", loci)
-    monkeypatch.setattr(module, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(module, "PAGE", tmp_path / "results.md")
-    monkeypatch.setattr(module, "PICTURES", tmp_path / "pictures")
-    (tmp_path / "cater.safetensors").touch()
-    words = ["clevr", "clevrer", "--share", "0.01", "--out", str(tmp_path / "out"), "--device", "cpu"]
-    assert module.main(words) == 0
-    assert commands[0][:4] == ["reproduce", "clevr", "--count", "10"]
-    assert len(commands) == 1
-    page = (tmp_path / "results.md").read_text()
-    assert "`loci reproduce clevr --count 10`" in page
-    assert "#### Numbers" in page
-    assert "![masks](pictures/clevr-clevr-masks.png)" in page
-    assert (tmp_path / "pictures" / "clevr-clevr-masks.png").is_file()
-    assert "clevrer: passed over, no network clevrer ships" in capsys.readouterr().out
-    assert module.main(["cater", "--out", str(tmp_path / "out")]) == 1
-    assert (tmp_path / "results.md").read_text() == page
-
-
-def test_every_result_is_a_command_that_exists():
-    module = results()
-    for row in module.RUNS:
-        kind, name, *_ = row.words
-        assert kind in ("evaluate", "reproduce")
-        assert kind == "evaluate" or name in NAMES

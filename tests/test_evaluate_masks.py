@@ -1,11 +1,14 @@
+import numpy as np
 import pytest
 import torch
+from sklearn.metrics import adjusted_rand_score, mutual_info_score
 
 from evaluating import Seer, tiny
 from loci import random
 from loci.data.clip import CONTAINED, VISIBLE, Clip
 from loci.errors import UserError
-from loci.evaluate import clevr, gestalt, lesions, tracking
+from loci.evaluate import clevr, gestalt, gestalt_bits, lesions, tracking
+from loci.evaluate import metrics_masks as masks_
 from loci.evaluate.gestalt import Codes
 from loci.evaluate.tracking import Scores, Seen
 from loci.evaluate.watch import clips_in_batches, forecast, keys_of, watch
@@ -98,6 +101,30 @@ def test_an_exchange_of_slots_costs_identity_and_permanence():
     assert again[1]["contained"] == (0, 2)
 
 
+def test_frames_in_which_digits_overlap_are_told_apart():
+    whole = SOURCE.clips(range(6)).whole
+    by_hand = [[not (whole[b, t, 0] & whole[b, t, 1]).any() for t in range(12)] for b in range(6)]
+    assert tracking.apart(whole).tolist() == by_hand
+    assert 0 < sum(map(sum, by_hand)) < 72
+
+
+def test_fg_ari_where_nothing_overlaps_is_a_mean_over_those_frames_alone():
+    clip = SOURCE.clips(range(6))
+    truth = masks_.labels_of_objects(clip.visible[:, 1:])
+    labels = truth.clone()
+    labels[..., 32:] = labels[..., 32:].clamp(max=1)
+    scores = Scores()
+    tracking.score(scores, Seen(labels, torch.zeros(6, 11, 2, 2)), clip, (64, 64))
+    chosen = [(b, t) for b in range(6) for t in range(11) if not (clip.whole[b, t + 1].sum(0) > 1).any()]
+    expected = []
+    for b, t in chosen:
+        shown = truth[b, t] > 0
+        expected.append(adjusted_rand_score(truth[b, t][shown], labels[b, t][shown]))
+    assert 0 < len(chosen) < 66
+    assert scores.mean("FG-ARI (frames without overlap)") == pytest.approx(np.mean(expected))
+    assert scores.mean("FG-ARI") != pytest.approx(np.mean(expected))
+
+
 def test_specks_are_not_reported_and_hidden_objects_not_asked_for():
     labels = torch.zeros(1, 200, 200, dtype=torch.int16)
     labels[0, 0, 0] = 1
@@ -121,8 +148,8 @@ def test_a_network_that_sees_nothing_scores_nothing():
 def test_no_noise_is_no_lesion():
     model = tiny((64, 64), slots=3)
     (clip,) = clips_in_batches(SOURCE, 2, labels=False)
-    with torch.inference_mode():
-        whole = torch.cat([part.frame for part in forecast(model, clip, 1, 4, 6)], 1)
+    with torch.no_grad():
+        whole = torch.stack([output.frame for output in forecast(model, clip, 1, 4, 6)], 1)
         same = torch.stack([o.frame for o in lesions.lesioned(model, clip, 1, 4, 6, 0.0, 0.0)], 1)
         noisy = torch.stack([o.frame for o in lesions.lesioned(model, clip, 1, 4, 6, 1.0, 1.0)], 1)
     torch.testing.assert_close(same, whole, atol=1e-5, rtol=1e-4)
@@ -142,6 +169,29 @@ def test_noise_has_the_level_asked_for_and_is_a_function_of_clip_and_frame():
     (alone,) = clips_in_batches(SOURCE, 1, labels=False)
     one = lesions.Noise(keys_of(alone, 0), 0.3, 0.7).at(5)(Code(*(value[:1] for value in code)))
     torch.testing.assert_close(one.position, noisy.position[:1])
+
+
+def test_pairs_of_levels_side_by_side_are_the_pairs_one_by_one():
+    """Noise is a function of the clip, so that it makes no difference how many cells are watched at once."""
+    from loci.evaluate import cater
+    from loci.worlds.cater import Cater
+
+    model, source, levels = (
+        tiny((32, 32), slots=3, snitch=True),
+        Cater(split="test", size=(32, 32), length=5),
+        (0.0, 1.0),
+    )
+    reports = [lesions.cater(model, source, count=3, levels=levels, batch=batch) for batch in (None, 1, 3, 5)]
+    clip = source.clips(range(3))
+    for report in reports:
+        assert report.facts["clips"] == 3
+        for n, (what, where) in enumerate((g, p) for g in levels for p in levels):
+            noise = lesions.Noise(keys_of(clip, 0), where, what)
+            with torch.no_grad():
+                _, error, _ = cater.follow_clip(model, clip, cater.by_head, 0, None, noise.at)
+            assert report.curves["L2_object grid"][n] == pytest.approx(error.mean().item(), rel=1e-4)
+    assert reports[0].curves["L2 grid"] == pytest.approx(reports[1].curves["L2 grid"], rel=1e-4)
+    assert len(set(reports[0].curves["L2 grid"])) == 4
 
 
 def test_the_lesion_report_has_a_grid_and_three_lines():
@@ -194,7 +244,7 @@ def test_lesions_reach_the_encoders_code():
 
         return disturb
 
-    with torch.inference_mode():
+    with torch.no_grad():
         list(watch(model, clip, 0, disturb=at))
     assert seen == [(t, (1, 2, 8)) for t in range(12)]
 
@@ -210,12 +260,13 @@ def kept_codes(n=60):
 
 def test_clusters_of_codes_agree_with_what_the_objects_are():
     report = gestalt.report(tiny((64, 64)), kept_codes(), {"shape": ("cube", "cone")})
-    table = report.tables[0]
+    bits, table, axes = report.tables
+    assert rows(bits)["numbers in a code"] == 8
     assert table.header == ("cluster", "codes", "shape")
     assert sum(row[1] for row in table.rows[:-1]) == 60
     assert all("100%" in row[2] for row in table.rows[:-1] if row[1])
     assert {"map", "walks"} == set(report.pictures)
-    assert len({row[0] for row in report.tables[1].rows}) >= 2
+    assert len({row[0] for row in axes.rows}) >= 2
 
 
 def test_a_walk_goes_through_its_start_within_the_codes_range():
@@ -238,3 +289,45 @@ def test_axes_of_colour_and_of_shape_are_told_apart():
 def test_too_few_codes_are_said_to_be_too_few():
     with pytest.raises(UserError, match="only 0 codes of visible objects"):
         gestalt.collect(tiny((64, 64)), SOURCE, clips=1)
+
+
+def test_what_bits_say_against_scikit_learn():
+    key = random.key(5, "bits")
+    kind = random.integers(random.fold(key, "kind"), 4, (300,))
+    bits = random.uniform(random.fold(key, "bits"), (300, 6)) > 0.5
+    bits[:, 0] = kind >= 2  # one bit of two
+    bits[:, 1] = True
+    found = gestalt_bits.information(bits, kind)
+    for d in range(6):
+        expected = mutual_info_score(kind.numpy(), bits[:, d].numpy()) / np.log(2)
+        assert found[d].item() == pytest.approx(expected, abs=1e-9)
+    assert found[0] > 0.9
+    assert found[1] == 0
+
+
+def test_bits_that_say_nothing_are_not_counted():
+    codes = torch.zeros(100, 5)
+    codes[:50, 0] = 1  # half
+    codes[:2, 1] = 0.97  # as rare as may be
+    codes[0, 2] = 1  # too rare
+    codes[:, 3] = 1  # always
+    codes[:, 4] = 0.4  # never, and undecided
+    kind = (torch.arange(100) < 50).long()
+    kind[99] = -1
+    values = rows(gestalt_bits.table(codes, {"shape": kind, "only": torch.zeros(100)}))
+    assert values["carry information: on in 2% to 98% of the codes"] == 2
+    assert values["within 0.1 of 0 or 1 (%)"] == pytest.approx(80)
+    entropies = [-p * np.log2(p) - (1 - p) * np.log2(1 - p) for p in (0.5, 0.02, 0.01)]
+    assert values["sum of their entropies (bits)"] == pytest.approx(sum(entropies))
+    assert values["different codes among 100"] == 4
+    assert values["tell 0.1 bits or more of shape"] == 1
+    assert values["most that one tells of shape (bits)"] == pytest.approx(1, abs=1e-3)
+    assert not any("only" in name for name in values)
+
+
+def test_directions_of_the_variance():
+    codes = torch.zeros(40, 7)
+    codes[:, 0], codes[:, 3] = torch.arange(40.0), (torch.arange(40.0) - 19.5).abs()
+    assert gestalt_bits.axes(codes, 0.7) == 1
+    assert gestalt_bits.axes(codes) == 2
+    assert gestalt_bits.axes(torch.ones(5, 3)) == 0

@@ -13,6 +13,8 @@ from loci.errors import UserError
 from loci.worlds.open import WORLDS, open_world
 
 READERS = ("cater", "clevrer", "clevr", "movi", "mnist", "video", "images")
+PACKAGES = {"av": "av", "pycocotools": "pycocotools", "cv2": "opencv-python-headless"}
+"""What some readers need and a bare machine may lack: the module and what to install."""
 EXAMPLES = (
     "cater:FOLDER, clevrer:FOLDER, clevr:FILE.tfrecords, movi:FOLDER, mnist:FILE.npy, "
     "video:FILE_OR_FOLDER, images:FOLDER"
@@ -76,7 +78,15 @@ def _files(kind: str, place: str, given: dict[str, Any]) -> Source:
     path = Path(place).expanduser()
     if not path.exists():
         raise UserError(f"there is no {path}; {kind}: needs a file or folder that exists")
-    reader = _reader(kind, path)
+    try:
+        reader = _reader(kind, path)
+    except ModuleNotFoundError as error:
+        package = PACKAGES.get(error.name or "")
+        if package is None:
+            raise
+        raise UserError(
+            f"{kind}: files are read by {package}, which is not installed: pip install {package}"
+        ) from error
     known = inspect.signature(reader).parameters
     wanted = {name: value for name, value in given.items() if value is not None and (name in known or name != "split")}
     for name in wanted:

@@ -7,7 +7,7 @@ after it. The supervised read-out is the network's own head; the unsupervised on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,12 +18,18 @@ from loci.data.clip import Clip
 from loci.data.source import Source
 from loci.errors import UserError
 from loci.evaluate import figures, metrics, paper
+from loci.evaluate import metrics_masks as masks_
+from loci.evaluate import metrics_permanence as permanence_
 from loci.evaluate.metrics_cater import CaterScores, score_screen
+from loci.evaluate.quick import Quick
 from loci.evaluate.report import Entry, Pixels, Report, Table
-from loci.evaluate.watch import Advance, Disturb, clips_in_batches, require, silent, watch
+from loci.evaluate.watch import Advance, Disturb, clips_in_batches, quickened, require, silent, watch
 from loci.model import Loci, StepOutput
 
 SEEDS = (0, 1, 2, 3, 4)
+HOLDS = 0.1
+"""Overlap (intersection over union) from which on a slot counts as the snitch's. Less is what the slot of a cone has
+that comes down over it and covers the last pixels."""
 NAMES = {"top1": "Top 1 (%)", "top5": "Top 5 (%)", "l1": "L1 (grid)", "l2": "L2"}
 
 Locate = Callable[[StepOutput], Tensor]
@@ -49,12 +55,14 @@ class Found:
         world: [n,T,3], where it was.
         state: [n,T], as in `Clip`.
         object_error: [S,n], L2_object of the predicted frames, a sum over frames.
+        permanence: Of the snitch's slot, over all seeds, in pixels; None where the source has no masks.
     """
 
     said: Tensor
     world: Tensor
     state: Tensor
     object_error: Tensor
+    permanence: permanence_.Permanence | None = None
 
     def ahead(self) -> Tensor:
         """Distance in the plane [S,n,T-1] for frames 1…T-1, said before each was seen."""
@@ -89,7 +97,7 @@ def snitch_truth(clip: Clip, source: Source) -> tuple[Tensor, Tensor]:
     return clip.world.gather(2, which[..., None].expand(-1, -1, -1, 3))[:, :, 0], clip.state.gather(2, which)[:, :, 0]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def follow(
     model: Loci,
     source: Source,
@@ -105,30 +113,76 @@ def follow(
 ) -> Found:
     """Watch clips once for every seed."""
     parts = []
-    for clip in clips_in_batches(source, count, batch=batch, device=device, advance=advance):
+    eyes = quickened(model, source, count * len(seeds), source.length, batch=batch, labels=True, device=device)
+    for clip in clips_in_batches(source, count, model=model, batch=batch, device=device, advance=advance):
         world, state = snitch_truth(clip, source)
-        runs = [follow_clip(model, clip, locate, seed, scene, disturb) for seed in seeds]
-        said, error = (torch.stack(values) for values in zip(*runs, strict=True))
-        parts.append(Found(said.cpu(), world.cpu(), state.cpu(), error.cpu()))
+        which = snitch_number(clip, source)
+        runs = [follow_clip(eyes, clip, locate, seed, scene, disturb, which) for seed in seeds]
+        said, error, held = zip(*runs, strict=True)
+        kept = [part for part in held if part is not None]
+        pooled = permanence_.pooled(kept) if kept else None
+        parts.append(Found(torch.stack(said).cpu(), world.cpu(), state.cpu(), torch.stack(error).cpu(), pooled))
     return joined(parts)
 
 
-def joined(parts: Iterable[Found]) -> Found:
+def joined(parts: Sequence[Found]) -> Found:
     """Several batches of clips as one."""
     said, world, state, error = zip(*((p.said, p.world, p.state, p.object_error) for p in parts), strict=True)
-    return Found(torch.cat(said, 1), torch.cat(world), torch.cat(state), torch.cat(error, 1))
+    kept = [p.permanence for p in parts if p.permanence is not None]
+    permanence = permanence_.pooled(kept) if kept else None
+    return Found(torch.cat(said, 1), torch.cat(world), torch.cat(state), torch.cat(error, 1), permanence)
 
 
 def follow_clip(
-    model: Loci, clip: Clip, locate: Locate, seed: int, scene: Tensor | None = None, disturb: Disturb | None = None
-) -> tuple[Tensor, Tensor]:
-    """What is said of the snitch [B,T,2], and L2_object [B] of the frames predicted inside the clip."""
-    said, error = [], torch.zeros(clip.batch, device=clip.frames.device)
+    model: Loci | Quick,
+    clip: Clip,
+    locate: Locate,
+    seed: int,
+    scene: Tensor | None = None,
+    disturb: Disturb | None = None,
+    which: Tensor | None = None,
+) -> tuple[Tensor, Tensor, permanence_.Permanence | None]:
+    """What is said of the snitch [B,T,2], and L2_object [B] of the frames predicted inside the clip.
+
+    Where masks are known, and `which` object [B] is the snitch, also what became of its slot.
+    """
+    said, places, slots = [], [], []
+    error = torch.zeros(clip.batch, device=clip.frames.device)
+    entries = torch.arange(clip.batch, device=clip.frames.device)
     for t, (state, output) in enumerate(watch(model, clip, seed, scene=scene, disturb=disturb)):
-        said.append(locate(output))
-        if t + 1 < clip.length:
-            error += metrics.l2_object(output.frame, clip.frames[:, t + 1], state.background)
-    return torch.stack(said, 1), error
+        said.append(locate(output).clone())
+        if t + 1 == clip.length:
+            break
+        error += metrics.l2_object(output.frame, clip.frames[:, t + 1], state.background)
+        if which is not None and clip.visible is not None:
+            places.append(output.code.position[..., :2].clone())
+            slots.append(slot_of(clip.visible[entries, t + 1, which], output.masks))
+    held = None if which is None or not slots else _held(clip, which, torch.stack(places, 1), torch.stack(slots, 1))
+    return torch.stack(said, 1), error, held
+
+
+def slot_of(visible: Tensor, masks: Tensor) -> Tensor:
+    """The slot that overlaps best with an object's visible pixels [B,H,W], or -1, [B]; without asking the device."""
+    labels = masks_.labels_of_slots(masks).flatten(1)
+    seen = visible.flatten(1).float()
+    empty = seen.new_zeros(len(seen), masks.shape[1])
+    shared = empty.scatter_add(1, labels, seen)
+    area = empty.scatter_add(1, labels, torch.ones_like(seen))
+    overlap = shared / (area + seen.sum(1, keepdim=True) - shared).clamp(min=1)
+    best, slot = overlap[:, 1:].max(1)
+    return torch.where(best >= HOLDS, slot, -1)
+
+
+def _held(clip: Clip, which: Tensor, places: Tensor, slots: Tensor) -> permanence_.Permanence:
+    """The snitch's slot while it is hidden and when it is back, in pixels; frames 1 to T-1."""
+    assert clip.position is not None
+    assert clip.state is not None
+    entries = torch.arange(clip.batch, device=which.device)
+    step = places.new_tensor([(n - 1) / 2 for n in clip.frames.shape[-2:]])
+    truth = clip.position[entries, 1:, which][:, :, None] * step
+    state = clip.state[entries, 1:, which][:, :, None]
+    part = permanence_.permanence(places * step, truth, state, slots[:, :, None])
+    return permanence_.Permanence(*(value.cpu() for value in part))
 
 
 def score_rows(scores: CaterScores, seeds: Sequence[int]) -> tuple[Table, Table]:
@@ -165,12 +219,13 @@ def report(name: str, found: Found, parameters: int, seeds: Sequence[int], sees_
     facts: dict[str, Entry] = {
         "clips": found.world.shape[0],
         "frames": found.world.shape[1],
+        "seeds": " ".join(map(str, seeds)),
         "last frame": "seen" if sees_last else "not seen, as in the paper",
     }
     return Report(name, facts, (beside_paper(scores, parameters, kind), *score_rows(scores, seeds)))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def pictures(
     model: Loci,
     source: Source,

@@ -22,8 +22,9 @@ from loci.data.cater_geometry import project
 from loci.data.source import Source
 from loci.errors import UserError
 from loci.evaluate.cater import snitch_truth
-from loci.evaluate.watch import Advance, clips_in_batches, silent, watch
+from loci.evaluate.watch import Advance, clips_in_batches, quickened, silent, watch
 from loci.model import Code, Loci, StepOutput
+from loci.model.state import tree_map
 from loci.track.atomic import atomic
 
 STEPS = 6000
@@ -85,7 +86,7 @@ def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     )
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def extract(
     model: Loci,
     source: Source,
@@ -100,13 +101,14 @@ def extract(
 ) -> Latents:
     """Watch clips and keep the codes that predict the last frame, and every `every`-th one before it."""
     parts = []
-    for clip in clips_in_batches(source, count, batch=batch, device=device, advance=advance):
+    eyes = quickened(model, source, count, source.length, batch=batch, labels=True, device=device)
+    for clip in clips_in_batches(source, count, model=model, batch=batch, device=device, advance=advance):
         world, _ = snitch_truth(clip, source)
         moments = range((clip.length - 1) % every or every, clip.length, every)
         kept = []
-        for t, (_, output) in enumerate(watch(model, clip, seed, scene=scene)):
+        for t, (_, output) in enumerate(watch(eyes, clip, seed, scene=scene)):
             if t + 1 in moments:
-                kept.append(output.code)
+                kept.append(tree_map(torch.clone, output.code))
         code = Code(*(torch.stack(values, 1).cpu() for values in zip(*kept, strict=True)))
         target = project(world[:, list(moments)]).cpu()
         parts.append(Latents(code.position, code.gestalt.half(), code.priority, target))

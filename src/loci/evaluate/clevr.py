@@ -9,7 +9,7 @@ from loci.data.source import Source
 from loci.evaluate import figures, paper
 from loci.evaluate import metrics_masks as masks_
 from loci.evaluate.report import Entry, Pixels, Report, Table
-from loci.evaluate.watch import Advance, clips_in_batches, keys_of, require, silent
+from loci.evaluate.watch import Advance, clips_in_batches, keys_of, quickened, require, silent
 from loci.model import Loci
 
 ITERATIONS = 30
@@ -17,7 +17,7 @@ COUNT = 1000
 _SHOWN = 6
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(
     model: Loci,
     source: Source,
@@ -33,14 +33,15 @@ def evaluate(
     """Segment the first frame of every clip."""
     overlap, size, rand = [], [], []
     pictures: list[list[Pixels]] = []
-    for clip in clips_in_batches(source, count, batch=batch, device=device, advance=advance):
+    eyes = quickened(model, source, count, iterations, batch=batch, labels=True, device=device)
+    for clip in clips_in_batches(source, count, model=model, batch=batch, device=device, advance=advance):
         require(clip, "visible")
         assert clip.visible is not None
         image, truth = clip.frames[:, 0], masks_.labels_of_objects(clip.visible[:, 0])
         background = scene if clip.background is None else clip.background[:, 0]
-        state = model.start(clip.batch, background, keys=keys_of(clip, seed))
+        state = eyes.start(clip.batch, background, keys=keys_of(clip, seed))
         for _ in range(iterations):
-            state, output = model.step(image, state)
+            state, output = eyes.step(image, state)
         found = masks_.labels_of_slots(output.masks)
         matched = masks_.match(found, truth)
         there = matched.size > 0

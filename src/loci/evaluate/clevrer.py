@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from loci.data.source import Source
 from loci.evaluate import figures, metrics
 from loci.evaluate import metrics_masks as masks_
 from loci.evaluate.report import Entry, Pixels, Report, Table
-from loci.evaluate.watch import Advance, clips_in_batches, forecast, silent
+from loci.evaluate.watch import Advance, clips_in_batches, forecast, quickened, silent
 from loci.model import Loci, StepOutput
 
 _IN_TIME = ("frames", "visible", "whole", "position", "world", "share", "state", "container")
@@ -72,7 +73,7 @@ def thinned(clip: Clip, stride: int, length: int) -> Clip:
     return dataclasses.replace(clip, **changed)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(
     model: Loci,
     source: Source,
@@ -90,11 +91,11 @@ def evaluate(
     rows: list[list[Pixels]] = []
     names: list[str] = []
     whole: dict[str, list[Tensor]] = {"FG-ARI": [], "mIoU": []}
-    for clip in clips_in_batches(source, count, batch=batch, device=device, advance=advance):
+    eyes = quickened(model, source, count, protocol.given + protocol.steps, batch=batch, labels=True, device=device)
+    for clip in clips_in_batches(source, count, model=model, batch=batch, device=device, advance=advance):
         clip = thinned(clip, protocol.stride, protocol.given + protocol.steps)
         future = thinned_from(clip, protocol.given)
-        outputs = list(_small(model, clip, seed, protocol, scene))
-        frames, labels, places = (torch.cat([o[i] for o in outputs], 1)[:, : future.length] for i in range(3))
+        frames, labels, places = (part[:, : future.length] for part in _small(eyes, clip, seed, protocol, scene))
         _score(means, whole, frames, labels, places, future, protocol.size or model.size)
         if len(rows) < 6:
             at = [n for n in protocol.marks if n <= future.length]
@@ -122,15 +123,15 @@ def thinned_from(clip: Clip, first: int) -> Clip:
     return dataclasses.replace(clip, **{name: value[:, first:] for name, value in values.items() if value is not None})
 
 
-def _small(model: Loci, clip: Clip, seed: int, protocol: Protocol, scene: Tensor | None) -> list[tuple[Tensor, ...]]:
-    """Of every predicted frame what is scored: the picture, who is where, the slots' places; all else is let go."""
+def _small(model: Any, clip: Clip, seed: int, protocol: Protocol, scene: Tensor | None) -> tuple[Tensor, ...]:
+    """Of all predicted frames what is scored: the pictures, who is where, the slots' places; all else is let go."""
     parts: list[tuple[Tensor, ...]] = []
-    outputs: StepOutput
-    for outputs in forecast(model, clip, seed, protocol.given, protocol.steps, scene=scene):
-        labels = masks_.labels_of_slots(_resized(outputs.masks, protocol.size)).to(torch.int16)
-        frames = _resized(outputs.frame.clamp(0, 1), protocol.size)
-        parts.append((frames, labels, outputs.code.position[..., :2]))
-    return parts
+    output: StepOutput
+    for output in forecast(model, clip, seed, protocol.given, protocol.steps, scene=scene):
+        labels = masks_.labels_of_slots(_resized(output.masks[:, None], protocol.size)).to(torch.int16)
+        frames = _resized(output.frame[:, None].clamp(0, 1), protocol.size)
+        parts.append((frames, labels, output.code.position[:, None, :, :2].clone()))
+    return tuple(torch.cat(values, 1) for values in zip(*parts, strict=True))
 
 
 def _resized(pictures: Tensor, size: tuple[int, int] | None) -> Tensor:

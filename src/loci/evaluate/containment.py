@@ -11,7 +11,9 @@ from loci.data.clip import CARRIED, CONTAINED
 from loci.evaluate import figures
 from loci.evaluate.cater import Found
 from loci.evaluate.metrics import Summary, summary
+from loci.evaluate.metrics_permanence import Permanence
 from loci.evaluate.report import Entry, Pixels, Report, Table
+from loci.evaluate.tracking import permanence_tables
 
 MARKS = (1, 5, 10, 20, 30, 50, 75, 100, 150, 200, 250)
 """Durations shown in the table; the figure and the JSON have all."""
@@ -55,7 +57,27 @@ def report(found: Found, name: str = "containment") -> Report:
     curves |= {field: [float(getattr(s, field)) for s in inside.values()] for field in Summary._fields}
     facts: dict[str, Entry] = {"clips": found.world.shape[0], "seeds": found.said.shape[0]}
     table = Table("Error against the time the snitch has been contained", header, tuple(rows), note)
-    return Report(name, facts, (table,), {"curve": picture(inside)} if inside else {}, curves)
+    held = () if found.permanence is None else slot_tables(found.permanence)
+    return Report(name, facts, (table, *held), {"curve": picture(inside)} if inside else {}, curves)
+
+
+def slot_tables(found: Permanence) -> tuple[Table, ...]:
+    """Whether the snitch is still in its slot when a container lets it go, and where that slot was meanwhile."""
+    out = torch.isin(found.back_from, torch.tensor([CONTAINED, CARRIED], dtype=found.back_from.dtype))
+    again = found.back_same[out]
+    share = again.double().mean().item() if len(again) else None
+    missed = int(found.unheld.sum())
+    frames = missed + len(found.state)
+    rows: tuple[tuple[Entry, ...], ...] = (
+        ("share of contained snitches still in their slot on release", share, len(again)),
+        ("share of the snitch's frames in which no slot had ever had it", missed / max(frames, 1), frames),
+    )
+    note = (
+        "A slot has the snitch from the last frame in which the two overlapped, until another does; it still has it "
+        "if it is the first to overlap once the snitch is out. All seeds together."
+    )
+    first = Table("The snitch's slot", ("measure", "value", "of"), rows, note)
+    return (first, *permanence_tables(found, "The snitch's slot"))
 
 
 def picture(groups: dict[int, Summary]) -> Pixels:

@@ -19,7 +19,7 @@ from loci import random
 from loci.data.clip import Clip
 from loci.data.source import Source
 from loci.errors import UserError
-from loci.evaluate import figures
+from loci.evaluate import figures, gestalt_bits
 from loci.evaluate import metrics_masks as masks_
 from loci.evaluate.report import Entry, Pixels, Report, Table
 from loci.evaluate.watch import Advance, clips_in_batches, silent, watch
@@ -47,7 +47,7 @@ class Codes:
         return sum(map(len, self.gestalt))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def collect(
     model: Loci,
     source: Source,
@@ -102,7 +102,7 @@ def _kinds(clip: Clip, time: int, masks: Tensor) -> dict[str, Tensor]:
     }
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def paint(model: Loci, gestalt: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
     """Codes [n,D] as objects in the middle of a gray frame [n,3,H,W], and their masks [n,H,W]."""
     n = len(gestalt)
@@ -185,7 +185,9 @@ def report(model: Loci, kept: Codes, names: dict[str, tuple[str, ...]], *, codes
     pictures = {"map": _map(spread, cluster, kinds, names)}
     if steps:
         pictures["walks"] = _walks(model, values, sigma, cluster, steps)
-    return Report("gestalt", facts, (_clusters(cluster, kinds, names), _axes(steps)), pictures)
+    known = {name: kind for name, kind in kinds.items() if len(names.get(name, ())) > 1}
+    tables = (gestalt_bits.table(gestalt, known), _clusters(cluster, kinds, names), _axes(steps))
+    return Report("gestalt", facts, tables, pictures)
 
 
 def _clusters(cluster: NDArray[np.int64], kinds: dict[str, Tensor], names: dict[str, tuple[str, ...]]) -> Table:

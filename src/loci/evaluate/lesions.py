@@ -22,10 +22,14 @@ from loci.data.source import Source
 from loci.evaluate import figures, metrics
 from loci.evaluate.cater import Found, Locate, by_head, follow_clip, joined, snitch_truth
 from loci.evaluate.report import Entry, Pixels, Report, Table
-from loci.evaluate.watch import Advance, begin, clips_in_batches, forecast, keys_of, silent, watch
+from loci.evaluate.watch import Advance, batch_size, begin, clips_in_batches, forecast, keys_of, silent, watch
 from loci.model import Code, Loci, StepOutput
 
 LEVELS = tuple(n / 10 for n in range(11))
+
+
+Level = float | Tensor
+"""How strong noise is: the same for all clips, or [B,1,1]."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,8 @@ class Noise:
     """Normal noise on the encoder's code, a function of the clips' keys and of the frame."""
 
     keys: Tensor
-    position: float
-    gestalt: float
+    position: Level
+    gestalt: Level
 
     def at(self, time: int) -> Callable[[Code], Code]:
         """What is done to the code of frame `time`: row, column and sigma, and the Gestalt."""
@@ -59,7 +63,16 @@ def cells(levels: Sequence[float]) -> list[Cell]:
     return [(position, gestalt) for position in levels for gestalt in levels]
 
 
-@torch.inference_mode()
+def tiled(clip: Clip, some: Sequence[Cell], seed: int) -> tuple[Clip, Noise]:
+    """The clips once for each pair of levels, side by side, and the noise of each."""
+    entries = torch.arange(clip.batch).repeat(len(some)).to(clip.frames.device)
+    copies = Clip(clip.frames, clip.background, index=clip.index)[entries]
+    levels = torch.tensor(some, dtype=torch.float32, device=clip.frames.device).repeat_interleave(clip.batch, 0)
+    position, gestalt = levels[:, :, None, None].unbind(1)
+    return copies, Noise(keys_of(copies, seed), position, gestalt)
+
+
+@torch.no_grad()
 def cater(
     model: Loci,
     source: Source,
@@ -74,14 +87,21 @@ def cater(
     advance: Advance = silent,
 ) -> Report:
     """L1, L2, L2_object, top 1 and top 5 under every pair of levels."""
-    parts: dict[Cell, list[Found]] = {cell: [] for cell in cells(levels)}
-    for clip in clips_in_batches(source, count, batch=batch, device=device):
+    grid = cells(levels)
+    parts: dict[Cell, list[Found]] = {cell: [] for cell in grid}
+    room = batch or batch_size(source, count * len(grid), model, labels=True, device=device)
+    side_by_side = max(1, min(count, room // len(grid)))
+    for clip in clips_in_batches(source, count, batch=side_by_side, device=device):
         world, state = (value.cpu() for value in snitch_truth(clip, source))
-        for cell, found in parts.items():
-            noise = Noise(keys_of(clip, seed), *cell)
-            said, error = follow_clip(model, clip, locate, seed, scene, noise.at)
-            found.append(Found(said[None].cpu(), world, state, error[None].cpu()))
-            advance(clip.batch)
+        at_once = max(1, room // clip.batch)
+        for first in range(0, len(grid), at_once):
+            some = grid[first : first + at_once]
+            copies, noise = tiled(clip, some, seed)
+            said, error, _ = follow_clip(model, copies, locate, seed, scene, noise.at)
+            answers = zip(said.cpu().split(clip.batch), error.cpu().split(clip.batch), strict=True)
+            for cell, (place, missed) in zip(some, answers, strict=True):
+                parts[cell].append(Found(place[None], world, state, missed[None]))
+            advance(clip.batch * len(some))
     values: dict[str, dict[Cell, float]] = {}
     for cell, found in parts.items():
         whole = joined(found)
@@ -90,10 +110,10 @@ def cater(
         named |= {"Top 1 (%)": 100 * scores.top1, "Top 5 (%)": 100 * scores.top5}
         for name, value in named.items():
             values.setdefault(name, {})[cell] = value.double().mean().item()
-    return _report("lesions-cater", values, levels, {"clips": min(count, len(source)), "seed": seed})
+    return _report("lesions-cater", values, levels, {"clips": whole.world.shape[0], "seed": seed})
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def moving_mnist(
     model: Loci,
     source: Source,
@@ -110,7 +130,7 @@ def moving_mnist(
     """MSE and SSIM of the closed loop under every pair of levels; noise in the frames given, and in those imagined."""
     sums: dict[Cell, list[tuple[float, float]]] = {cell: [] for cell in cells(levels)}
     seen = 0
-    for clip in clips_in_batches(source, count, batch=batch, labels=False, device=device):
+    for clip in clips_in_batches(source, count, model=model, batch=batch, labels=False, device=device):
         seen += clip.batch
         truth = clip.frames[:, given : given + steps, :1]
         for cell, scores in sums.items():
@@ -214,7 +234,7 @@ def altered(code: Code, part: str, key: Tensor) -> Code:
 PARTS = ("position", "priority", "size", "Gestalt")
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def decoder_pictures(
     model: Loci, source: Source, *, clips: int = 3, seed: int = 0, scene: Tensor | None = None, device: str = "cpu"
 ) -> Pixels:
@@ -232,7 +252,7 @@ def decoder_pictures(
     return figures.strip(rows, ("truth", "predicted", *PARTS), tall=figures.TALL)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def imagined_pictures(
     model: Loci, source: Source, *, given: int = 10, steps: int = 10, seed: int = 0, device: str = "cpu"
 ) -> Pixels:
@@ -242,9 +262,8 @@ def imagined_pictures(
     key = random.fold(keys_of(clip, seed)[0], "decoder lesion")
     black = torch.zeros(1, 3, *model.size, device=device) if clip.background is None else clip.background[:, 0] / 255
     rows: list[list[Pixels]] = [[] for _ in range(1 + len(parts))]
-    for outputs in forecast(model, clip, seed, given, steps, chunk=1):
-        code = Code(*(value[:, 0] for value in outputs.code))
-        rows[0].append(figures.pixels(outputs.frame[0, 0]))
+    for output in forecast(model, clip, seed, given, steps):
+        rows[0].append(figures.pixels(output.frame[0]))
         for row, part in zip(rows[1:], parts, strict=True):
-            row.append(figures.pixels(model.paint(altered(code, part, key), black)[0][0]))
+            row.append(figures.pixels(model.paint(altered(output.code, part, key), black)[0][0]))
     return figures.strip(rows, [f"t={given + 1 + n}" for n in range(steps)], ("undisturbed", *parts))

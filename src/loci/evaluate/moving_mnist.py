@@ -8,6 +8,7 @@ pixels of one channel, SSIM has a Gaussian window of 11 pixels and a data range 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,45 +16,76 @@ from torch import Tensor
 from loci.data.source import Source
 from loci.evaluate import figures, metrics, paper
 from loci.evaluate.report import Entry, Pixels, Report, Table
-from loci.evaluate.watch import Advance, Forecaster, clips_in_batches, forecast, silent
+from loci.evaluate.watch import Advance, Forecaster, clips_in_batches, forecast, quickened, silent
 
 GIVEN = 10
 STEPS = 100
 COUNT = 10_000
-SHOWN = (1, 2, 3, 5, 7, 9, 11, 14, 17, 20, 24, 28, 33, 39, 49, 59, 69, 79, 91)
-"""Predicted frames in the strip, as in the paper's figure."""
+SHOWN = (1, 2, 3, 5, 7, 9, 11, 14, 17, 20, 24, 28, 33, 39, 49, 59, 69, 79, 91, 100)
+"""Predicted frames in the strip: those of the paper's figure, and the last."""
 _STRIPS = 3
 
 
 class Curves:
     """Squared error and SSIM of every predicted frame, summed as sequences come in."""
 
-    def __init__(self, steps: int) -> None:
-        self.total = {name: torch.zeros(steps, dtype=torch.float64) for name in ("mse", "ssim")}
-        self.square = torch.zeros(steps, dtype=torch.float64)
+    def __init__(self, steps: int, device: torch.device | str = "cpu") -> None:
+        # Sums stay on the device: asking a GPU for a number of every frame would stop it that often.
+        self.total = {name: torch.zeros(steps, dtype=torch.float64, device=device) for name in ("mse", "ssim")}
+        self.square = torch.zeros(steps, dtype=torch.float64, device=device)
         self.count = 0
 
     def add(self, predicted: Tensor, truth: Tensor, at: int) -> None:
-        """Frames [B,T,3,H,W] from predicted frame `at` on; their three channels are equal, so one is scored."""
-        predicted, truth = predicted[:, :, :1].float().clamp(0, 1), truth[:, :, :1]
-        span = slice(at, at + predicted.shape[1])
-        error = metrics.mse(predicted, truth).double().cpu()
-        self.total["mse"][span] += error.sum(0)
-        self.square[span] += error.square().sum(0)
-        self.total["ssim"][span] += metrics.ssim(predicted, truth).double().sum(0).cpu()
+        """Predicted frame number `at` of some sequences [B,3,H,W]; its channels are equal, so one is scored."""
+        predicted, truth = predicted[:, :1].float().clamp(0, 1), truth[:, :1]
+        error = metrics.mse(predicted, truth).double()
+        self.total["mse"][at] += error.sum()
+        self.square[at] += error.square().sum()
+        self.total["ssim"][at] += metrics.ssim(predicted, truth).double().sum()
         self.count += predicted.shape[0] if at == 0 else 0
 
     def mean(self, name: str) -> Tensor:
         """The measure at each predicted frame."""
-        return self.total[name] / self.count
+        return self.total[name].cpu() / self.count
 
     def doubt(self) -> Tensor:
         """The standard error of the squared error at each predicted frame."""
-        variance = (self.square / self.count - self.mean("mse").square()).clamp(min=0)
+        variance = (self.square.cpu() / self.count - self.mean("mse").square()).clamp(min=0)
         return (variance / max(self.count - 1, 1)).sqrt()
 
 
-@torch.inference_mode()
+class Black:
+    """A forecaster that says that there is nothing: what has learned anything does better."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.size = size
+
+    def start(
+        self, batch: int = 1, background: Tensor | None = None, *, seed: int = 0, keys: Tensor | None = None
+    ) -> Nothing:
+        """No picture yet."""
+        return Nothing(torch.zeros(batch, 3, *self.size, device=None if keys is None else keys.device))
+
+    def bootstrap(self, frame: Tensor, state: Nothing) -> Nothing:
+        """Nothing to get ready."""
+        return state
+
+    def step(self, frame: Tensor, state: Nothing) -> tuple[Nothing, Nothing]:
+        """Black."""
+        return state, state
+
+    def imagine(self, state: Nothing, steps: int) -> tuple[Nothing, Nothing]:
+        """Black."""
+        return state, Nothing(state.frame[:, None].expand(-1, steps, -1, -1, -1))
+
+
+class Nothing(NamedTuple):
+    """A black frame."""
+
+    frame: Tensor
+
+
+@torch.no_grad()
 def predict(
     model: Forecaster,
     source: Source,
@@ -67,21 +99,20 @@ def predict(
     advance: Advance = silent,
 ) -> tuple[Curves, list[list[Pixels]]]:
     """Score a model; also return rows of pictures, truth and prediction by turns, of the first sequences."""
-    curves = Curves(steps)
+    curves = Curves(steps, device)
     rows: list[list[Pixels]] = []
-    columns = [n for n in SHOWN if n <= steps]
-    for clip in clips_in_batches(source, count, batch=batch, labels=False, device=device, advance=advance):
+    options: dict[str, Any] = {"batch": batch, "labels": False, "device": device}
+    eyes = quickened(model, source, count, given + steps, **options)
+    for clip in clips_in_batches(source, count, model=model, advance=advance, **options):
         kept = min(_STRIPS - len(rows) // 2, clip.batch) if len(rows) < 2 * _STRIPS else 0
-        parts, at = [], 0
-        for outputs in forecast(model, clip, seed, given, steps):
-            length = outputs.frame.shape[1]
-            curves.add(outputs.frame, clip.frames[:, given + at : given + at + length], at)
-            parts.append(outputs.frame[:kept])
-            at += length
-        shown = torch.cat(parts, 1) if kept else None
-        for b in range(kept):
-            rows.append([figures.pixels(clip.frames[b, given + n - 1]) for n in columns])
-            rows.append([figures.pixels(shown[b, n - 1]) for n in columns])  # type: ignore[index]
+        pairs: list[list[Pixels]] = [[] for _ in range(2 * kept)]
+        for n, output in enumerate(forecast(eyes, clip, seed, given, steps)):
+            truth = clip.frames[:, given + n]
+            curves.add(output.frame, truth, n)
+            for b in range(kept if n + 1 in SHOWN else 0):
+                pairs[2 * b].append(figures.pixels(truth[b]))
+                pairs[2 * b + 1].append(figures.pixels(output.frame[b]))
+        rows += pairs
     return curves, rows
 
 
@@ -105,12 +136,14 @@ def evaluate(
         for name, model in models.items()
     }
     curves = {name: result[0] for name, result in scored.items()}
-    facts: dict[str, Entry] = {"sequences": min(count, len(source)), "given": given, "predicted": steps, "seed": seed}
+    shown = {name: result for name, result in scored.items() if not isinstance(models[name], Black)}
+    seen = min(curve.count for curve in curves.values())
+    facts: dict[str, Entry] = {"sequences": seen, "given": given, "predicted": steps, "seed": seed}
     return Report(
         "moving-mnist",
         facts,
         _tables(curves, steps),
-        {"strip": _strip(scored, steps), "curves": _picture(curves)},
+        {"strip": _strip(shown, steps), "curves": _picture(curves)},
         {f"{name} {kind}": c.mean(kind).tolist() for name, c in curves.items() for kind in ("mse", "ssim")},
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import safe_open
 
 from loci import checkpoint
 from loci.errors import UserError
@@ -21,6 +22,8 @@ class Opened(NamedTuple):
     model: Loci | PhyDNet
     supervised: bool
     """Whether it was shown where CATER's snitch is while it learned."""
+    digest: str = ""
+    """Of the file's content, where the file has one: which network this was."""
 
     @property
     def short(self) -> str:
@@ -50,4 +53,10 @@ def open_network(spec: str | Path, device: torch.device | str = "cpu") -> Opened
     content = checkpoint.read(file, weights_only=True)
     model = checkpoint.build(content, file).to(device).eval()
     supervised = any(stage.supervision > 0 for stage in content.config.train.stages)
-    return Opened(str(spec), model, supervised and content.config.model.snitch)
+    return Opened(str(spec), model, supervised and content.config.model.snitch, digest_of(file))
+
+
+def digest_of(file: Path) -> str:
+    """What a network's file says of its content."""
+    with safe_open(file, framework="pt") as content:
+        return str((content.metadata() or {}).get("digest", ""))

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from safetensors import safe_open
-
 from loci import checkpoint, presets
 from loci.config import Config
 from loci.data.source import Split
@@ -80,18 +78,16 @@ def snitch(asked: Asked) -> Iterator[Report]:
 
 
 def snitch_contained(asked: Asked) -> Iterator[Report]:
-    """The containment curve of the supervised read-out; `cater-unsupervised` makes the other one."""
-    yield from (report for report in snitch(asked) if report.name == "containment")
+    """The containment curve: of the network's own head, or of a read-out where it has none."""
+    answers = snitch if asked.work.network.loci().config.snitch else snitch_unsupervised
+    yield from (report for report in answers(asked) if report.name.startswith("containment"))
 
 
 def snitch_unsupervised(asked: Asked) -> Iterator[Report]:
     """Table 1, unsupervised: codes to a file, a read-out from it, its answers on the test clips."""
     job = asked.work
     network = job.network.loci()
-    latents = codes_of(job, asked.out / "latents.safetensors")
-    steps = cater_readout.STEPS
-    with job.progress("read-out", steps) as advance:
-        readout = cater_readout.train(latents, steps=steps, seed=job.seed, device=job.device, advance=advance)
+    readout, learned_from = read_out(asked)
     tests = max(1, round(0.3 * job.count))
     source = job.source()
     options = {**job.options(), "count": tests}
@@ -99,31 +95,49 @@ def snitch_unsupervised(asked: Asked) -> Iterator[Report]:
         found = cater.follow(network, source, readout.locate, scene=job.scene, advance=advance, **options)
     small = sum(parameter.numel() for parameter in readout.parameters())
     shown = "yes: this is not the unsupervised number" if job.network.supervised else "no"
-    facts: dict[str, Entry] = {"network was shown the snitch": shown, "parameters of the read-out": small}
-    report = cater.report(
-        asked.name, found, job.network.parameters + small, cater.SEEDS, job.sees_last, "Loci unsupervised"
-    )
+    facts: dict[str, Entry] = {
+        "network was shown the snitch": shown,
+        "parameters of the read-out": small,
+        "clips that the read-out learned from": learned_from,
+    }
+    parameters = job.network.parameters + small
+    report = cater.report("cater-unsupervised", found, parameters, cater.SEEDS, job.sees_last, "Loci unsupervised")
     yield job.stamped(dataclasses.replace(report, facts={**report.facts, **facts}))
     yield job.stamped(containment.report(found, "containment-unsupervised"))
+
+
+def read_out(asked: Asked) -> tuple[cater_readout.Readout, int]:
+    """A read-out, trained on the codes of the training clips, and of how many clips."""
+    job = asked.work
+    latents = codes_of(job, asked.out / "latents.safetensors")
+    steps = cater_readout.STEPS
+    with job.progress("read-out", steps) as advance:
+        readout = cater_readout.train(latents, steps=steps, seed=job.seed, device=job.device, advance=advance)
+    return readout, len(latents.target)
 
 
 def codes_of(job: Job, path: Path) -> cater_readout.Latents:
     """The training clips' codes: 70 of 100 clips, extracted once."""
     train: Split = "train"
     count = max(1, round(0.7 * job.count))
-    with safe_open(checkpoint.find(job.network.name), framework="pt") as file:
-        digest = (file.metadata() or {}).get("digest", "")
-    facts = {"network": f"{job.network.short} {digest}", "source": job.spec, "seed": str(job.seed)}
+    facts = {"network": f"{job.network.short} {job.network.digest}", "source": job.spec, "seed": str(job.seed)}
     facts |= {"count": str(count), "world seed": str(job.world_seed), "length": str(job.length)}
-    if not path.exists():
-        source = job.source(split=train)
-        options = {**job.options(), "count": count}
-        with job.progress("codes of the training clips", min(count, len(source))) as advance:
-            latents = cater_readout.extract(
-                job.network.loci(), source, seed=job.seed, scene=job.scene, advance=advance, **options
-            )
+    if path.exists():
+        return cater_readout.load(path, facts)[train]
+    source = job.source(split=train)
+    wanted = min(count, len(source))
+    with job.progress("codes of the training clips", wanted) as advance:
+        latents = cater_readout.extract(
+            job.network.loci(),
+            source,
+            seed=job.seed,
+            scene=job.scene,
+            advance=advance,
+            **{**job.options(), "count": count},
+        )
+    if len(latents.target) == wanted:
         cater_readout.save(path, {train: latents}, facts)
-    return cater_readout.load(path, facts)[train]
+    return latents
 
 
 def stills(asked: Asked) -> Iterator[Report]:
@@ -148,8 +162,11 @@ def lesion(asked: Asked) -> Iterator[Report]:
         shown = lesions.imagined_pictures(network, source, seed=job.seed, device=job.device)
     else:
         source = job.source()
+        locate = cater.by_head if network.config.snitch else read_out(asked)[0].locate
         with job.progress("lesions", cells * min(job.count, len(source))) as advance:
-            report = lesions.cater(network, source, seed=job.seed, scene=job.scene, advance=advance, **job.options())
+            report = lesions.cater(
+                network, source, locate, seed=job.seed, scene=job.scene, advance=advance, **job.options()
+            )
         shown = lesions.decoder_pictures(network, source, seed=job.seed, scene=job.scene, device=job.device)
     yield job.stamped(dataclasses.replace(report, pictures={**report.pictures, "decoder": shown}))
 
@@ -173,12 +190,12 @@ def codes(asked: Asked) -> Iterator[Report]:
 
 EXPERIMENTS: dict[str, Experiment] = {
     "moving-mnist": Experiment(("moving_mnist",), "moving_mnist", moving_mnist.COUNT, "moving_mnist", digits),
-    "cater": Experiment(("cater",), "cater", 1650, "cater", snitch),
+    "cater": Experiment(("cater_supervised", "cater"), "cater", 1650, "cater", snitch),
     "cater-unsupervised": Experiment(("cater_unsupervised", "cater"), "cater", 5500, "cater", snitch_unsupervised),
-    "containment": Experiment(("cater",), "cater", 1650, "cater", snitch_contained),
+    "containment": Experiment(("cater_supervised", "cater"), "cater", 1650, "cater", snitch_contained),
     "clevr": Experiment(("cater",), "cater", 1000, "cater", stills),
-    "clevrer": Experiment(("clevrer",), "clevrer", 100, "clevrer", collisions),
-    "lesions": Experiment(("cater",), "cater", 100, "cater", lesion),
+    "clevrer": Experiment(("clevrer", "cater"), "clevrer", 100, "clevrer", collisions),
+    "lesions": Experiment(("cater_supervised", "cater"), "cater", 100, "cater", lesion),
     "lesions-moving-mnist": Experiment(("moving_mnist",), "moving_mnist", 1000, "moving_mnist", lesion),
     "gestalt": Experiment(("cater",), "cater", 100, "cater", codes),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from loci.data.source import Source, Split
 from loci.errors import UserError
-from loci.evaluate import cater, clevr, clevrer, containment, moving_mnist, tracking
+from loci.evaluate import cater, clevr, clevrer, containment, learning, moving_mnist, tracking
+from loci.evaluate.careful import Careful
 from loci.evaluate.networks import Opened
-from loci.evaluate.report import Report
+from loci.evaluate.report import Entry, Report
 from loci.evaluate.watch import Forecaster, find_background
 from loci.model import Loci
 
@@ -44,6 +45,8 @@ class Job:
     device: str = "cpu"
     background: Path | None = None
     sees_last: bool = False
+    left_out: dict[str, None] = field(default_factory=dict)
+    """What of the files could not be used and why, as far as that has been found out."""
 
     @property
     def kind(self) -> str:
@@ -61,7 +64,11 @@ class Job:
 
         wanted = self.length or (length if self.is_world else None)
         split, size = split or self.split, self.network.model.size
-        return open_source(self.spec, split=split, seed=self.world_seed, size=size, length=wanted)
+        source = open_source(self.spec, split=split, seed=self.world_seed, size=size, length=wanted)
+        if self.is_world:
+            return source
+        self.left_out.update(dict.fromkeys(getattr(source, "skipped", ())))
+        return Careful(source, self.left_out)
 
     @cached_property
     def scene(self) -> Tensor | None:
@@ -76,7 +83,13 @@ class Job:
 
     def stamped(self, report: Report) -> Report:
         """A report that says what it is of."""
-        facts = {"network": self.network.name, "source": self.spec, "split": self.split, **report.facts}
+        about: dict[str, Entry] = {"network": self.network.name, "source": self.spec, "split": self.split}
+        if self.is_world:
+            about["world seed"] = self.world_seed
+        elif self.left_out:
+            about["clips left out"] = len(self.left_out)
+            about["the first of them"] = next(iter(self.left_out))
+        facts = {**about, **report.facts}
         return dataclasses.replace(report, facts=facts)
 
 
@@ -95,7 +108,10 @@ def read_scene(path: Path, size: tuple[int, int]) -> Tensor:
 
 
 def evaluate(job: Job) -> Iterator[Report]:
-    """One report after the other; each as soon as it is there."""
+    """One report after the other; each as soon as it is there. A run's folder also tells how it learned."""
+    run = Path(job.network.name)
+    if (run / learning.METRICS).is_file():
+        yield learning.report({run.name: run})
     if job.kind in ("moving_mnist", "mnist"):
         yield job.stamped(forecast_digits(job))
         if isinstance(job.network.model, Loci) and job.is_world:
@@ -120,6 +136,7 @@ def forecast_digits(job: Job, rival: Opened | None = None) -> Report:
     models: dict[str, Forecaster] = {job.network.short: job.network.model}
     if rival is not None:
         models = {"Loci": job.network.model, "PhyDNet": rival.model}
+    models["black frames"] = moving_mnist.Black(source.size)
     with job.progress("digits in closed loop", len(models) * min(job.count, len(source))) as advance:
         return moving_mnist.evaluate(models, source, steps=steps, seed=job.seed, advance=advance, **job.options())
 

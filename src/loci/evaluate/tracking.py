@@ -19,8 +19,9 @@ from loci.evaluate import figures, metrics
 from loci.evaluate import metrics_masks as masks_
 from loci.evaluate import metrics_permanence as permanence_
 from loci.evaluate import metrics_tracking as tracks_
+from loci.evaluate.quick import Quick
 from loci.evaluate.report import Entry, Pixels, Report, Table
-from loci.evaluate.watch import Advance, clips_in_batches, silent, watch
+from loci.evaluate.watch import Advance, clips_in_batches, quickened, silent, watch
 from loci.model import Loci
 
 SPECK = 1 / 20_000
@@ -60,7 +61,7 @@ class Seen:
     """[B,T-1,K,2]"""
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(
     model: Loci,
     source: Source,
@@ -76,10 +77,11 @@ def evaluate(
     scores, watched = Scores(), 0
     rows: list[list[Pixels]] = []
     times: list[int] = []
-    for clip in clips_in_batches(source, count, batch=batch, device=device, advance=advance):
+    eyes = quickened(model, source, count, source.length, batch=batch, labels=True, device=device)
+    for clip in clips_in_batches(source, count, model=model, batch=batch, device=device, advance=advance):
         times = sorted({max(1, round(n * (clip.length - 1) / _COLUMNS)) for n in range(1, _COLUMNS + 1)})
-        seen, pictures = _watch(model, clip, seed, scene, scores, times if len(rows) < _ROWS else [])
-        rows += [pictures] if pictures else []
+        seen, pictures = _watch(eyes, clip, seed, scene, scores, times, _ROWS - len(rows))
+        rows += pictures
         watched += clip.batch
         score(scores, seen, clip, model.size)
     facts: dict[str, Entry] = {"clips": watched, "size": "x".join(map(str, model.size)), "seed": seed}
@@ -88,10 +90,11 @@ def evaluate(
 
 
 def _watch(
-    model: Loci, clip: Clip, seed: int, scene: Tensor | None, scores: Scores, times: list[int]
-) -> tuple[Seen, list[Pixels]]:
-    """One pass over a batch; pictures of its first clip where `times` asks for some."""
-    labels, places, pictures, unclaimed = [], [], [], []
+    model: Loci | Quick, clip: Clip, seed: int, scene: Tensor | None, scores: Scores, times: list[int], shown: int
+) -> tuple[Seen, list[list[Pixels]]]:
+    """One pass over a batch; a row of pictures of each of its first `shown` clips."""
+    labels, places, used = [], [], []
+    pictures: list[list[Pixels]] = [[] for _ in range(min(shown, clip.batch))]
     for t, (state, output) in enumerate(watch(model, clip, seed, scene=scene)):
         if t + 1 == clip.length:
             break
@@ -100,11 +103,11 @@ def _watch(
         scores.add("MSE per pixel", metrics.mse_per_pixel(output.frame.clamp(0, 1), truth))
         scores.add("PSNR", metrics.psnr(output.frame.clamp(0, 1), truth))
         labels.append(masks_.labels_of_slots(output.masks).to(torch.int16))
-        places.append(output.code.position[..., :2])
-        unclaimed.append(output.claimed.sum(1))
-        if t + 1 in times:
-            pictures.append(figures.tinted(truth[0], output.masks[0]))
-    scores.add("slots in use", torch.stack(unclaimed, 1))
+        places.append(output.code.position[..., :2].clone())
+        used.append(output.claimed.sum(1))
+        for b, row in enumerate(pictures if t + 1 in times else ()):
+            row.append(figures.tinted(truth[b], output.masks[b]))
+    scores.add("slots in use", torch.stack(used, 1))
     return Seen(torch.stack(labels, 1), torch.stack(places, 1)), pictures
 
 
@@ -116,6 +119,9 @@ def score(scores: Scores, seen: Seen, clip: Clip, size: tuple[int, int]) -> None
         found = masks_.match(seen.labels, truth, objects=clip.visible.shape[2])
         matched = found.slot
         _segments(scores, seen, truth, found)
+        if clip.whole is not None:
+            alone = torch.where(apart(clip.whole[:, 1:]), masks_.fg_ari(seen.labels, truth), torch.nan)
+            scores.add("FG-ARI (frames without overlap)", alone)
         for b in range(clip.batch):
             state = None if clip.state is None else clip.state[b, 1:]
             _identities(scores, sightings(seen.labels[b], truth[b], state))
@@ -127,6 +133,11 @@ def score(scores: Scores, seen: Seen, clip: Clip, size: tuple[int, int]) -> None
         matched = permanence_.match_positions(places, positions, state == VISIBLE, REACH * math.hypot(*size))
     part = permanence_.permanence(places, positions, state, matched)
     scores.permanence.append(permanence_.Permanence(*(value.cpu() for value in part)))
+
+
+def apart(whole: Tensor) -> Tensor:
+    """Where no two of the objects' whole masks [B,T,N,H,W] meet, [B,T]."""
+    return whole.sum(2, dtype=torch.uint8).amax((-2, -1)) <= 1
 
 
 def _segments(scores: Scores, seen: Seen, truth: Tensor, found: masks_.Matched) -> None:
@@ -191,7 +202,7 @@ def tables(scores: Scores) -> tuple[Table, ...]:
     return (*result, *(permanence_tables(found) if found is not None else ()))
 
 
-def permanence_tables(found: permanence_.Permanence) -> tuple[Table, Table]:
+def permanence_tables(found: permanence_.Permanence, what: str = "Object permanence") -> tuple[Table, ...]:
     """Where unseen objects are said to be, and whether they are found again, by state and by time hidden."""
     header = ("error (pixels)", "sightings", "median", "mean", "25%", "75%", "found again in the same slot", "of")
     again = permanence_.found_again_by_state(found)
@@ -206,7 +217,8 @@ def permanence_tables(found: permanence_.Permanence) -> tuple[Table, Table]:
         label = f"hidden {span.first}+" if span.last is None else f"hidden {span.first}-{span.last}"
         back_again = (spans[span].value, spans[span].whole)
         hidden.append((label, s.number, s.median, s.mean, s.low_25, s.high_75, *back_again))
-    return (
-        Table("Object permanence by state", header, tuple(row for row in states if row[1])),
-        Table("Object permanence by frames hidden", header, tuple(row for row in hidden if row[1])),
+    tables = (
+        Table(f"{what} by state", header, tuple(row for row in states if row[1])),
+        Table(f"{what} by frames hidden", header, tuple(row for row in hidden if row[1])),
     )
+    return tuple(table for table in tables if table.rows)

@@ -13,20 +13,30 @@ from loci import random
 from loci.data.clip import Clip
 from loci.data.source import Source
 from loci.errors import UserError
+from loci.evaluate.careful import UnreadableError
+from loci.evaluate.quick import Quick
 from loci.model import Code, Loci, State, StepOutput
+from loci.model.state import tree_map
 
-MEMORY = {"cpu": 2**29, "cuda": 2**32}
+MEMORY = {"cpu": 2**29, "cuda": 2**33}
 """Bytes of clips held at once, unless a batch size is asked for."""
+MOST = {"cpu": 64, "cuda": 1000}
+"""Clips at once."""
 _OBJECTS = 10  # masks reckoned with when clips come with labels
-_MOST = 64
+_WORK = 2048  # bytes that a step takes for each pixel of each slot, a few feature maps' worth
+_SHARE = 0.2  # of a GPU's free memory that a step may take
 
+WORTH = 1000
+"""Steps of one shape, from which on recording them is taken to be worth its time."""
+ENOUGH = "enough"
+"""What `advance` answers to stop after a batch, when the time is up; what was seen until then is scored."""
 Advance = Callable[[int], Any]
 Disturb = Callable[[int], Callable[[Code], Code]]
 """For each frame's number, what is done to the encoder's code."""
 
 
 class Forecaster(Protocol):
-    """A model that watches and then imagines; `outputs.frame` is [B,T,3,H,W], each the frame after the one it saw."""
+    """A model that watches and then imagines; `frame` of its outputs is the frame after the one it saw, [B,3,H,W]."""
 
     size: tuple[int, int]
 
@@ -40,12 +50,12 @@ class Forecaster(Protocol):
         """Get ready with the first frame."""
         ...
 
-    def observe(self, frames: Tensor, state: Any) -> tuple[Any, Any]:
-        """See frames [B,T,3,H,W]."""
+    def step(self, frame: Tensor, state: Any) -> tuple[Any, Any]:
+        """See a frame [B,3,H,W] of bytes."""
         ...
 
     def imagine(self, state: Any, steps: int) -> tuple[Any, Any]:
-        """Run on in closed loop."""
+        """Run on in closed loop; the outputs have time in dimension 1."""
         ...
 
 
@@ -53,10 +63,45 @@ def silent(_: int) -> None:
     """Progress that nobody watches."""
 
 
+def batch_size(source: Source, count: int, model: Any, *, labels: bool, device: torch.device | str) -> int:
+    """How many clips go side by side: what memory holds, in batches of one size where the count allows it."""
+    height, width = source.size
+    kind = torch.device(device).type
+    clip = source.length * height * width * (3 + 2 * _OBJECTS * labels)
+    most = min(MOST.get(kind, MOST["cpu"]), MEMORY.get(kind, MEMORY["cpu"]) // clip)
+    if kind == "cuda":
+        slots = model.config.slots if isinstance(model, Loci) else 1
+        most = min(most, int(_SHARE * torch.cuda.mem_get_info(device)[0]) // (slots * height * width * _WORK))
+    return equal(count, max(1, most))
+
+
+def equal(count: int, most: int) -> int:
+    """The size of as few batches as there can be, as equal as they can be."""
+    return -(-count // -(-count // most))
+
+
+def quickened(model: Any, source: Source, count: int, frames: int, **options: Any) -> Any:
+    """The model, or its recorded steps where there is a GPU and enough of them to be worth the recording.
+
+    Args:
+        model: Loci, or anything else, which is returned as it is.
+        source: Of the clips.
+        count: How many will be watched.
+        frames: Steps that each takes.
+        options: `batch`, `labels` and `device` as `clips_in_batches` is told.
+    """
+    if not isinstance(model, Loci) or model.device.type != "cuda":
+        return model
+    count = min(count, len(source))
+    batch = options.pop("batch", None) or batch_size(source, count, model, **options)
+    return Quick(model) if count // batch * frames >= WORTH else model
+
+
 def clips_in_batches(
     source: Source,
     count: int,
     *,
+    model: Any = None,
     batch: int | None = None,
     labels: bool = True,
     device: torch.device | str = "cpu",
@@ -68,13 +113,21 @@ def clips_in_batches(
     count = min(count, len(source))
     if count == 0:
         raise UserError("this source has no clips in this split: choose another split, or check the folder")
-    height, width = source.size
-    weight = source.length * height * width * (3 + 2 * _OBJECTS * labels)
-    size = batch or max(1, min(_MOST, MEMORY.get(torch.device(device).type, 2**29) // weight))
+    size, fault = batch or batch_size(source, count, model, labels=labels, device=device), None
+    some = False
     for first in range(0, count, size):
-        clip = source.clips(range(first, min(first + size, count)), labels=labels, device=device)
-        yield clip
-        advance(clip.batch)
+        wanted = range(first, min(first + size, count))
+        try:
+            clip = source.clips(wanted, labels=labels, device=device)
+        except UnreadableError as error:
+            fault = error
+        else:
+            some = True
+            yield clip
+        if advance(len(wanted)) == ENOUGH and some:
+            return
+    if not some:
+        raise UserError(f"none of {count} clips could be read; first: {fault}")
 
 
 def keys_of(clip: Clip, seed: int) -> Tensor:
@@ -105,11 +158,11 @@ def begin(model: Any, clip: Clip, seed: int, scene: Tensor | None = None) -> Any
 
 
 def watch(
-    model: Loci, clip: Clip, seed: int, *, scene: Tensor | None = None, disturb: Disturb | None = None
+    model: Loci | Quick, clip: Clip, seed: int, *, scene: Tensor | None = None, disturb: Disturb | None = None
 ) -> Iterator[tuple[State, StepOutput]]:
     """See every frame of a clip; the output at frame t predicts frame t+1.
 
-    Call it under `torch.inference_mode()`.
+    Call it under `torch.no_grad()`. State and output are good until the next is asked for: copy what is kept.
     """
     state = begin(model, clip, seed, scene)
     moving = clip.background is not None and clip.background.shape[1] > 1
@@ -121,23 +174,22 @@ def watch(
 
 
 def forecast(
-    model: Forecaster, clip: Clip, seed: int, given: int, steps: int, *, scene: Tensor | None = None, chunk: int = 10
+    model: Any, clip: Clip, seed: int, given: int, steps: int, *, scene: Tensor | None = None
 ) -> Iterator[Any]:
-    """See `given` frames, then run on in closed loop: outputs for frames given, given+1, ..., `chunk` at a time.
+    """See `given` frames, then run on in closed loop: the outputs for frames given, given+1, ..., one at a time.
 
     The first prediction comes from the last frame seen, so `steps` predictions take `steps` - 1 imagined ones. Call it
-    under `torch.inference_mode()`.
+    under `torch.no_grad()`; an output is good until the next is asked for.
     """
     if clip.length < given:
         raise UserError(f"clips of {clip.length} frames are too short to be given {given}: ask for a longer --length")
-    state = begin(model, clip, seed, scene)
-    outputs = None
+    state, output = begin(model, clip, seed, scene), None
     for t in range(given):
-        state, outputs = model.observe(clip.frames[:, t : t + 1], state)
-    yield outputs
-    for done in range(1, steps, chunk):
-        state, outputs = model.imagine(state, min(chunk, steps - done))
-        yield outputs
+        state, output = model.step(clip.frames[:, t], state)
+    yield output
+    for _ in range(1, steps):
+        state, outputs = model.imagine(state, 1)
+        yield tree_map(lambda x: x[:, 0], outputs)
 
 
 def find_background(source: Source, clips: int = 24, frames: int = 8) -> Tensor | None:
