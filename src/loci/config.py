@@ -256,7 +256,9 @@ class TrainConfig:
     foreground: int = 30_000
     """Updates at the start that learn the foreground alone, on black, before the background is let in."""
     growth: float = 1.0
-    """How fast sizes and the background are let in, against the paper's pace of one learning rate an update."""
+    """How fast sizes are let in, against the paper's pace of one learning rate an update."""
+    brightening: float | None = None
+    """How fast the background is let in, likewise; as fast as the sizes unless given."""
     start_rate: float = 30.0
     """The learning rate of the slots' start, as a multiple of the others'."""
     given: int = 10
@@ -297,6 +299,10 @@ class TrainConfig:
             f"train.precision is {self.precision!r}; choose float32, bfloat16 or float64",
         )
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
+        require(
+            self.brightening is None or self.brightening >= 0,
+            f"train.brightening is {self.brightening}; it must be 0 or more",
+        )
         for name in ("foreground", "growth", "clip", "picture_every", "evaluate_every"):
             require(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; it must be 0 or more")
         for name in (

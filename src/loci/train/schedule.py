@@ -82,13 +82,14 @@ class Schedule:
     def settings(self, update: int, stage: int) -> Settings:
         """What update number `update` (from 0) does, in a sequence that belongs to `stage`."""
         train, loss, now = self.config.train, self.config.loss, self.stages[stage]
+        brightening = train.growth if train.brightening is None else train.brightening
         rate = now.rate * self._shape(now, update - self.begins[stage])
         return Settings(
             rate=rate,
             start_rate=rate * train.start_rate,
             background=update >= train.foreground,
-            size_growth=self.grown(update, 0),
-            background_growth=self.grown(update, train.foreground),
+            size_growth=train.growth * self.grown(update, 0),
+            background_growth=brightening * self.grown(update, train.foreground),
             weights=Weights(loss.reconstruction, loss.position, loss.object, loss.time, now.supervision),
             clip=train.clip,
         )
@@ -103,7 +104,7 @@ class Schedule:
             first, last = max(begin, since), min(update, end)
             if first < last:
                 grown += stage.rate * (self._pace(last - since) - self._pace(first - since))
-        return self.config.train.growth * grown
+        return grown
 
     def _pace(self, count: int) -> float:
         """The sum of the rectification over so many updates."""
