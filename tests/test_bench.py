@@ -65,7 +65,7 @@ def test_measuring_leaves_the_network_as_it_was():
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("infer --preset digits", "no preset 'digits'"),
+        ("infer --preset numbers", "no preset 'numbers'"),
         ("infer --preset smoke --side 64", "fine frames"),
         ("infer --preset smoke --repeats 0", "1 or more"),
         ("infer --preset smoke --device warp", "no device 'warp'"),

@@ -16,6 +16,8 @@ from loci.errors import UserError
 from loci.train.processes import Processes, choose_device
 
 LENGTH = 20
+SHIFT = "encoder.position_head.1.second.bias"
+"""Its second number shifts all scores of a softmax alike: its gradient is rounding alone, which Adam enlarges."""
 
 
 def config(length=LENGTH, **train):
@@ -36,12 +38,16 @@ def start_two(verb, out, chosen):
 
 def assert_close(out, alone):
     ours, place = training.final(out)
-    theirs, expected = training.final(alone)
-    assert (place["update"], place["sequence"], place["cursor"]) == (LENGTH, expected["sequence"], expected["cursor"])
+    theirs, end = training.final(alone)
+    assert (place["update"], place["sequence"], place["cursor"]) == (LENGTH, end["sequence"], end["cursor"])
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         if "/" not in name or name.startswith("state/"):
-            torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-6, msg=lambda m: f"{name}: {m}")  # noqa: B023
+            expected = theirs[name]
+            if name == SHIFT:
+                assert (tensor[1] - expected[1]).abs() < 1e-4
+                expected = torch.cat((expected[:1], tensor[1:2], expected[2:]))
+            torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6, msg=lambda m: f"{name}: {m}")  # noqa: B023
 
 
 def test_two_processes_learn_what_one_does_and_one_goes_on(alone, tmp_path):

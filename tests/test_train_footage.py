@@ -61,7 +61,7 @@ def test_size_slots_and_clips_come_from_the_footage(films, caplog):
     assert found.model.size == (48, 64), "squares of 24 pixels of 160 are 10 of 64 across"
     assert 4 <= found.model.slots <= 6
     assert found.data.background is None
-    assert options(found) == {"stride": "1", "every": "6", "hold": "true"}
+    assert options(found) == {"stride": "1", "every": "8", "hold": "true"}
     assert "only about 90 frames" in caplog.text
     assert "blobs: " in caplog.text
 
