@@ -243,7 +243,7 @@ def curve(config, precision, seed, updates, batch):
     model = Loci(config.model).to(DEVICE).train()
     learner = Learner(model, rough=precision == "bfloat16")
     optimisers, schedule = Optimisers(model), Schedule(config)
-    step = FastStep(learner, model, optimisers)
+    step = FastStep(learner, model, optimisers, rough=precision == "bfloat16")
     world = MovingMnist(split="train", seed=seed, size=model.size, length=20)
     losses, update, sequence = [], 0, 0
     while update < updates:

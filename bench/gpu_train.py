@@ -1,0 +1,94 @@
+"""Train a preset for so many seconds: the last stage's length is chosen on the way, by how fast it goes here.
+
+    PYTHONPATH=src python3 bench/gpu_train.py digits --out RUN --until 400 --share 0.55
+
+`--until` counts from now. When `--share` of the time since the first updates is over, the first stage ends with its
+sequence and the second gets what is left. The config that is saved says how long the stages became: with it, the run is
+the same as if they had been asked for, as long as the first stage's rate does not depend on its length.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from loci import presets
+from loci.kernels import convolution
+from loci.train.loop import Trainer
+from loci.train.processes import meet
+from loci.train.record import Record
+from loci.train.schedule import Schedule
+from loci.train.signals import Signals
+
+log = logging.getLogger("gpu_train")
+STEADY = 100
+"""Updates after which everything is recorded."""
+RESERVE = 6.0
+"""Seconds for the last evaluation, picture and checkpoint."""
+
+
+class Plan:
+    """Is told of every update, and divides the time."""
+
+    def __init__(self, trainer, end, share):
+        self.trainer, self.end, self.share = trainer, end, share
+        self.begin = self.mark = None
+
+    def __call__(self, update, metrics):
+        now = time.monotonic()
+        if metrics:
+            log.info("%d %s", update, {k: round(v, 5) for k, v in metrics.items()})
+        if update == STEADY:
+            self.begin, self.mark = now, (update, now)
+        if self.begin is None or update % 500:
+            return
+        stages = self.trainer.config.train.stages
+        pace = (update - self.mark[0]) / max(1e-9, now - self.mark[1])
+        self.mark = (update, now)
+        planned = stages[0].updates < UNPLANNED
+        if not planned and now >= self.begin + self.share * (self.end - self.begin):
+            left = int(pace * (self.end - now - RESERVE))
+            stages = (replace(stages[0], updates=update), replace(stages[1], updates=max(1000, left)), *stages[2:])
+            train = replace(self.trainer.config.train, stages=stages)
+            self.trainer.config = replace(self.trainer.config, train=train)
+            self.trainer.schedule = Schedule(self.trainer.config)
+            log.info("%.0f updates/s: %s", pace, [stage.updates for stage in stages])
+
+
+UNPLANNED = 10_000_000
+"""Updates of a first stage whose end is not known yet."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("preset")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--until", type=float, required=True)
+    parser.add_argument("--share", type=float, default=0.55)
+    parser.add_argument("--library", action="store_true", help="without our own convolutions")
+    options = parser.parse_args()
+    end = time.monotonic() + options.until
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    if options.library:
+        convolution.triton = None
+    config = presets.PRESETS[options.preset]()
+    first, *rest = config.train.stages
+    rest = rest or [replace(first, final=0.03)]
+    config = replace(config, train=replace(config.train, stages=(replace(first, updates=UNPLANNED), *rest)))
+    processes = meet(config.train.device)
+    trainer = Trainer(config, processes, options.out)
+    trainer.save(options.out)
+    record = Record(options.out, 0)
+    with Signals() as signals:
+        reason = trainer.run(options.out, record, signals, Plan(trainer, end, options.share))
+    trainer.close()
+    record.close()
+    trainer.save(options.out)
+    log.info("%s after %d updates, %.0f s", reason, trainer.place.update, trainer.place.elapsed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
