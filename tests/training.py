@@ -63,7 +63,9 @@ def start(verb, out, config=None, told=None, environment=None, limit=None):
 
 def finish(child, seconds=60):
     child.join(seconds)
-    assert child.exitcode is not None, "the process hangs"
+    if child.exitcode is None:
+        child.kill()
+        raise AssertionError("the process hangs")
     return child.exitcode
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,6 +20,8 @@ from loci.train.step import Learner
 
 PATIENCE = timedelta(seconds=60)
 """How long a process waits for the others before it says that they are gone."""
+LETTING_GO = 0.5
+"""Seconds in which the thread that talks to the others has the interpreter to itself before it is ended."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,13 @@ class Processes:
         return tree_map(whole, tree)
 
     def leave(self) -> None:
-        """Done."""
+        """Done.
+
+        gloo's thread has to let go of the last tensors first. It needs the interpreter for that, and a group that is
+        taken down waits for the thread without giving the interpreter away: each would wait for the other for ever.
+        """
         if self.world > 1:
+            time.sleep(LETTING_GO)
             dist.destroy_process_group()
 
 
@@ -132,6 +140,7 @@ def together(processes: Processes, work: Callable[[], Any]) -> Any:
     except RuntimeError as error:
         if processes.world == 1 or isinstance(error, torch.OutOfMemoryError):
             raise  # its own fault
+        time.sleep(LETTING_GO)  # as in `leave`
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise LostError(
             f"process {processes.rank} of {processes.world} stopped, most likely because another one has ended "

@@ -99,6 +99,8 @@ def resume(
         if processes.first:
             _write_config(folder, chosen)
         if trainer.place.update >= trainer.schedule.total:
+            trainer.close()
+            processes.leave()
             return Outcome("finished", trainer.place.update, folder, {})
         return _conduct(trainer, folder, tell)
 
