@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loci.data.batch import readable
-from loci.data.cache import cached, identity
+from loci.data.cache import cached, filling, identity
 from loci.errors import UserError
 from loci.worlds.moving_mnist import MovingMnist
 
@@ -79,10 +79,26 @@ def test_clips_that_cannot_be_read_are_left_out_and_reported(tmp_path, caplog):
     made = WORLD.clips([2])
     read = cache.clips([1])
     assert torch.equal(read.frames, made.frames)
-    assert read.index.tolist() == [1]
+    assert read.index.tolist() == [2]
     assert len(cached(Counting(WORLD), tmp_path)) == 5
     with pytest.raises(UserError, match="no clip could be cached"):
         cached(Counting(WORLD, broken=range(5)), tmp_path / "other")
+
+
+def test_a_cache_that_fills_as_clips_are_asked_for(tmp_path, caplog):
+    source = Counting(WORLD, broken=(3,))
+    cache = filling(source, tmp_path)
+    assert (len(cache), source.asked) == (5, [])
+    for _ in range(2):
+        same(cache.clips([4, 0]), WORLD.clips([4, 0]))
+        with pytest.raises(UserError, match="clip 3 is corrupt"):
+            cache.clips([3])
+    assert source.asked == [4, 0, 3, 3]
+    assert cached(source, tmp_path).numbers == (0, 1, 2, 4)
+    assert "made again" not in caplog.text
+    assert source.asked[4:] == [1, 2, 3]
+    with pytest.raises(UserError, match="another source"):
+        filling(MovingMnist(length=6), tmp_path)
 
 
 def test_damaged_clips_can_be_left_out_while_reading():

@@ -127,6 +127,32 @@ def test_a_frame_damaged_in_the_middle_costs_its_video_alone(folder, network, tm
     assert caplog.text.count("left out:") == 1
 
 
+def test_decoded_once_and_scored_the_same(folder, network, tmp_path, capsys, caplog, monkeypatch):  # noqa: F811
+    """With a cache nothing is decoded the second time, what is damaged is left out as ever, and no score changes."""
+    import loci.data.cater
+
+    damage(folder / "videos" / "CATER_new_000007.avi")
+    path, place = network(CATER_SIZE, snitch=True), tmp_path / "cache"
+    plain, _ = evaluated(capsys, tmp_path, path, f"cater:{folder}")
+    first, _ = evaluated(capsys, tmp_path, path, f"cater:{folder}", "--cache", place)
+    decoded = []
+    real = loci.data.cater.decode
+    monkeypatch.setattr(loci.data.cater, "decode", lambda p, *rest, **more: (decoded.append(p), real(p, *rest, **more))[1])
+    second, _ = evaluated(capsys, tmp_path, path, f"cater:{folder}", "--cache", place)
+    assert {file.name for file in decoded} == {"CATER_new_000007.avi"}
+    assert plain == first == second
+    assert plain["tracking"]["facts"]["clips left out"] == 1
+    stored = sorted(place.rglob("*.clip"))
+    assert len(stored) == 2
+    content = bytearray(stored[0].read_bytes())
+    content[-40] ^= 1
+    stored[0].write_bytes(content)
+    assert evaluated(capsys, tmp_path, path, f"cater:{folder}", "--cache", place)[0] == plain
+    assert "damaged" in caplog.text
+    assert main(["evaluate", str(path), "--on", "cater", "--cache", str(place), "--device", "cpu"]) == 2
+    assert "not decoded" in capsys.readouterr().err
+
+
 def test_nothing_readable_is_an_error(folder, network, tmp_path, capsys):  # noqa: F811
     for n in (7, 8, 9):
         damage(folder / "videos" / f"CATER_new_{n:06d}.avi")

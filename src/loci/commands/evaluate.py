@@ -51,6 +51,8 @@ class Evaluate:
     """Clips side by side; as many as fit into half a gigabyte (four on a GPU) unless given."""
     background: Path | None = None
     """A picture of the scene without objects, for sources that have none; worked out from the clips unless given."""
+    cache: Path | None = None
+    """Keep decoded files in this folder and read them from there the next time; may be stopped, is checked."""
     see_last: bool = False
     """On CATER, answer after the last frame was seen (the paper answers before)."""
     device: str = "auto"
@@ -81,6 +83,7 @@ def main(words: list[str]) -> int:
         device=device,
         background=asked.background,
         sees_last=asked.see_last,
+        cache=asked.cache,
     )
     out = asked.out or Path("results") / f"{Path(asked.network).stem}-{asked.on.replace(':', '-').replace('/', '_')}"
     for report in evaluate(job):

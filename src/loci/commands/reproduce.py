@@ -79,6 +79,8 @@ class Reproduce:
     """Clips side by side at evaluation."""
     background: Path | None = None
     """A picture of the scene without objects, for sources that have none."""
+    cache: Path | None = None
+    """Keep decoded files in this folder and read them from there the next time; may be stopped, is checked."""
     see_last: bool = False
     """On CATER, answer after the last frame was seen (the paper answers before)."""
     device: str = "auto"
@@ -143,6 +145,7 @@ def experiment(asked: Reproduce, out: Path) -> None:
         device=device,
         background=asked.background,
         sees_last=asked.see_last,
+        cache=asked.cache,
     )
     for report in plan.steps(Asked(asked.name, job, out, rival)):
         show(report, out)

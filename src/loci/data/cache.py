@@ -119,18 +119,18 @@ def _load(path: Path, labels: bool) -> Clip:
 
 @dataclass(frozen=True)
 class CachedClips:
-    """Clips from a cache; one that turns out damaged is made again from its source.
+    """Clips from a cache; one that is not there yet, or turns out damaged, is made from its source.
 
     Attributes:
         folder: where the cache is.
-        source: what it was made of.
-        numbers: which clips of the source could be read; they are counted anew, from 0.
+        source: what it is made of.
+        numbers: which clips of the source there are; they are counted anew, from 0, but keep their own number as `index`.
         skipped: what could not be read, and why.
     """
 
     folder: Path
     source: Source
-    numbers: tuple[int, ...]
+    numbers: Sequence[int]
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -161,11 +161,13 @@ class CachedClips:
             clip = _load(path, labels)
             if clip.frames.shape != (1, self.length, 3, *self.size):
                 raise ValueError(f"its frames are {tuple(clip.frames.shape)}")
+            return clip
+        except FileNotFoundError:
+            pass
         except (OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             log.warning("%s is damaged (%s) and made again", path, error)
-            _store(path, self.source.clips([self.numbers[n]]))
-            clip = _load(path, labels)
-        return dataclasses.replace(clip, index=torch.tensor([n]))
+        _store(path, self.source.clips([self.numbers[n]]))
+        return _load(path, labels)
 
 
 def _place(folder: Path, number: int) -> Path:
@@ -211,19 +213,7 @@ def cached(
     total = len(source) if count is None else min(count, len(source))
     if total >= 2**31:
         raise UserError("an endless source cannot be cached whole: say how many clips with count")
-    made_of = _digest(identity(source).encode())
-    about = folder / "cache.json"
-    if about.exists():
-        found = read_json(about, "a cache")
-        with reading(about, "a cache"):
-            same = found["source"] == made_of
-        if not same:
-            raise UserError(f"{folder} is the cache of another source or of other settings: give another folder")
-    elif folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is no cache and not empty: give a new or empty folder")
-    else:
-        write_json(about, {"source": made_of, "made of": identity(source)[:2000]})
-
+    _claim(source, folder)
     there = sum(_place(folder, number).exists() for number in range(total))
     log.info("%s: %d of %d clips are there, %d to decode", folder, there, total, total - there)
 
@@ -245,3 +235,31 @@ def cached(
         raise UserError(f"no clip could be cached in {folder}; first: {(skipped or ['there are none'])[0]}")
     report(folder, skipped)
     return CachedClips(folder, source, numbers, skipped)
+
+
+def filling(source: Source, folder: Path) -> CachedClips:
+    """Read from a folder what is in it, and put there what is not, clip by clip as they are asked for.
+
+    All clips of the source are there under their own numbers; one that cannot be read is an error each time.
+
+    Raises:
+        UserError: the folder holds a cache of another source, or something else.
+    """
+    _claim(source, folder)
+    return CachedClips(folder, source, range(len(source)))
+
+
+def _claim(source: Source, folder: Path) -> None:
+    """Make sure that the folder is this source's cache, or make it so."""
+    made_of = _digest(identity(source).encode())
+    about = folder / "cache.json"
+    if about.exists():
+        found = read_json(about, "a cache")
+        with reading(about, "a cache"):
+            same = found["source"] == made_of
+        if not same:
+            raise UserError(f"{folder} is the cache of another source or of other settings: give another folder")
+    elif folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is no cache and not empty: give a new or empty folder")
+    else:
+        write_json(about, {"source": made_of, "made of": identity(source)[:2000]})

@@ -45,8 +45,12 @@ class Job:
     device: str = "cpu"
     background: Path | None = None
     sees_last: bool = False
+    cache: Path | None = None
+    """Where decoded clips are kept for the next time."""
     left_out: dict[str, None] = field(default_factory=dict)
     """What of the files could not be used and why, as far as that has been found out."""
+    opened: dict[Split, Source] = field(default_factory=dict)
+    """The files' splits that have been looked through: with thousands of videos that takes its time."""
 
     @property
     def kind(self) -> str:
@@ -64,11 +68,20 @@ class Job:
 
         wanted = self.length or (length if self.is_world else None)
         split, size = split or self.split, self.network.model.size
+        if split in self.opened:
+            return self.opened[split]
         source = open_source(self.spec, split=split, seed=self.world_seed, size=size, length=wanted)
         if self.is_world:
+            if self.cache is not None:
+                raise UserError(f"--cache {self.cache}: it is for files; the clips of {self.spec} are made, not decoded")
             return source
         self.left_out.update(dict.fromkeys(getattr(source, "skipped", ())))
-        return Careful(source, self.left_out)
+        if self.cache is not None:
+            from loci.data.cache import filling
+
+            source = filling(source, self.cache / f"{split}-{size[0]}x{size[1]}-{source.length}")
+        self.opened[split] = Careful(source, self.left_out)
+        return self.opened[split]
 
     @cached_property
     def scene(self) -> Tensor | None:
