@@ -135,11 +135,15 @@ def test_decoded_once_and_scored_the_same(folder, network, tmp_path, capsys, cap
     path, place = network(CATER_SIZE, snitch=True), tmp_path / "cache"
     plain, _ = evaluated(capsys, tmp_path, path, f"cater:{folder}")
     first, _ = evaluated(capsys, tmp_path, path, f"cater:{folder}", "--cache", place)
-    decoded = []
-    real = loci.data.cater.decode
-    monkeypatch.setattr(loci.data.cater, "decode", lambda p, *rest, **more: (decoded.append(p), real(p, *rest, **more))[1])
+    decoded, real = [], loci.data.cater.decode
+
+    def decode(video, *rest, **more):
+        decoded.append(video.name)
+        return real(video, *rest, **more)
+
+    monkeypatch.setattr(loci.data.cater, "decode", decode)
     second, _ = evaluated(capsys, tmp_path, path, f"cater:{folder}", "--cache", place)
-    assert {file.name for file in decoded} == {"CATER_new_000007.avi"}
+    assert set(decoded) == {"CATER_new_000007.avi"}
     assert plain == first == second
     assert plain["tracking"]["facts"]["clips left out"] == 1
     stored = sorted(place.rglob("*.clip"))

@@ -37,6 +37,15 @@ def test_fg_ari_against_scikit_learn(pair):
         assert found == pytest.approx(adjusted_rand_score(truth[shown], predicted[shown]), abs=1e-12)
 
 
+def test_fg_ari_of_many_maps_at_once_against_scikit_learn():
+    predicted, truth = label_maps(1500, 4, (5, 5), "p"), label_maps(1500, 4, (5, 5), "g")
+    truth[:100] = truth[:100] * (truth[:100] > 2)
+    for p, t, score in zip(predicted.numpy(), truth.numpy(), masks.fg_ari(predicted, truth).tolist(), strict=True):
+        shown = t > 0
+        expected = adjusted_rand_score(t[shown], p[shown]) if shown.any() else np.nan
+        assert score == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
 def test_ari_per_video_sees_a_swap_that_frames_do_not():
     truth = torch.tensor([[[1, 1, 2, 2]], [[1, 1, 2, 2]]])[None]  # [B=1, T=2, H=1, W=4]
     swapped = truth.clone()

@@ -124,7 +124,7 @@ class CachedClips:
     Attributes:
         folder: where the cache is.
         source: what it is made of.
-        numbers: which clips of the source there are; they are counted anew, from 0, but keep their own number as `index`.
+        numbers: which clips of the source there are, counted anew from 0; their `index` stays that of the source.
         skipped: what could not be read, and why.
     """
 

@@ -73,7 +73,7 @@ class Job:
         source = open_source(self.spec, split=split, seed=self.world_seed, size=size, length=wanted)
         if self.is_world:
             if self.cache is not None:
-                raise UserError(f"--cache {self.cache}: it is for files; the clips of {self.spec} are made, not decoded")
+                raise UserError(f"--cache {self.cache}: for files; the clips of {self.spec} are made, not decoded")
             return source
         self.left_out.update(dict.fromkeys(getattr(source, "skipped", ())))
         if self.cache is not None:
