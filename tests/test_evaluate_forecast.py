@@ -4,7 +4,7 @@ import torch
 
 from evaluating import Overwriting, Seer, tiny
 from loci.errors import UserError
-from loci.evaluate import clevrer, metrics, moving_mnist, paper
+from loci.evaluate import clevrer, figures, metrics, moving_mnist, paper
 from loci.evaluate.quick import Quick
 from loci.evaluate.watch import ENOUGH, clips_in_batches, equal, find_background, forecast, keys_of, watch
 from loci.worlds.moving_mnist import MovingMnist
@@ -215,6 +215,7 @@ def test_clevrer_scores_one_that_knows_the_future():
 
     report = clevrer.evaluate(Halved(thin), thin, protocol, count=2, batch=2)
     assert report.facts["clips"] == 2
+    assert report.pictures["strip"].shape[0] > 4 * figures.TALL  # truth and imagination of both clips
     assert max(report.curves["MSE per pixel"]) < 1e-9
     means = {row[0]: row[-1] for row in report.tables[0].rows}
     assert means["mIoU"] == pytest.approx(1)

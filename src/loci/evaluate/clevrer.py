@@ -22,6 +22,8 @@ from loci.evaluate.report import Entry, Pixels, Report, Table
 from loci.evaluate.watch import Advance, clips_in_batches, forecast, quickened, silent
 from loci.model import Loci, StepOutput
 
+_SHOWN = 3
+"""Clips in the strip."""
 _IN_TIME = ("frames", "visible", "whole", "position", "world", "share", "state", "container")
 
 
@@ -97,11 +99,11 @@ def evaluate(
         future = thinned_from(clip, protocol.given)
         frames, labels, places = (part[:, : future.length] for part in _small(eyes, clip, seed, protocol, scene))
         _score(means, whole, frames, labels, places, future, protocol.size or model.size)
-        if len(rows) < 6:
-            at = [n for n in protocol.marks if n <= future.length]
-            truth = _resized(future.frames[:1].float() / 255, protocol.size)
+        at = [n for n in protocol.marks if n <= future.length]
+        for b in range(min(clip.batch, _SHOWN - len(rows) // 2)):
+            truth = _resized(future.frames[b : b + 1].float() / 255, protocol.size)
             rows.append([figures.pixels(truth[0, n - 1]) for n in at])
-            rows.append([figures.pixels(frames[0, n - 1]) for n in at])
+            rows.append([figures.pixels(frames[b, n - 1]) for n in at])
             names += ["truth", "imagined"]
     marks = [f"+{n}" for n in protocol.marks][: len(rows[0])]
     facts: dict[str, Entry] = {

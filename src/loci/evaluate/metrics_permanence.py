@@ -5,7 +5,8 @@ follow, all per object and frame, so that they can be pooled over videos and cut
 
 * error: the distance from the holding slot's position to the object's;
 * hidden for: frames since the object was last visible (0 while it is);
-* found again: when an object reappears, is it matched to the slot that held it?
+* found again: when an object reappears, is it matched to the slot that held it? What has been in a container since it
+  was last visible comes back from there, even if the container, as it is lifted, still covers it for some frames.
 
 Matching comes from masks (`metrics_masks.match(...).slot`) or, where there are none, from `match_positions`.
 """
@@ -19,7 +20,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from loci.data.clip import ABSENT, STATES, VISIBLE
+from loci.data.clip import ABSENT, CARRIED, CONTAINED, STATES, VISIBLE
 from loci.evaluate.metrics import Summary, summary
 
 DURATIONS = (1, 10, 20, 40, 80, 160)
@@ -32,7 +33,8 @@ class Permanence(NamedTuple):
         state: [M], the object's state in a frame in which some slot holds it.
         hidden_for: [M], frames since it was last visible.
         error: [M], distance of the holding slot.
-        back_from: [E], the state just before an object reappeared.
+        back_from: [E], what hid an object that reappeared: the last of CONTAINED and CARRIED since it was last visible,
+            or else OCCLUDED.
         back_after: [E], for how many frames it was hidden.
         back_same: [E] bool, whether the slot that held it took it up again.
         unheld: [one per batch], objects' frames in which no slot had ever been matched to them.
@@ -89,6 +91,10 @@ def permanence(places: Tensor, truth: Tensor, state: Tensor, matched: Tensor, pa
     last_seen = torch.where(seen, time, -1).cummax(1).values
     hidden_for = torch.where(last_seen >= 0, time - last_seen, 0)
 
+    inside = (state == CONTAINED) | (state == CARRIED)
+    last_inside = torch.where(inside, time, -1).cummax(1).values
+    hidden_by = torch.where(last_inside > last_seen, state.gather(1, last_inside.clamp(min=0)), state)
+
     held = (holder >= 0) & present
     place = places.gather(2, holder.clamp(min=0)[..., None].expand(*holder.shape, 2))
     error = (place - truth).norm(dim=-1)
@@ -103,7 +109,7 @@ def permanence(places: Tensor, truth: Tensor, state: Tensor, matched: Tensor, pa
         state[counted],
         hidden_for[counted],
         error[counted],
-        state[:, before[0]][back],
+        hidden_by[:, before[0]][back],
         hidden_for[:, before[0]][back],
         same[back],
         (present & (holder < 0)).sum()[None],
