@@ -263,6 +263,38 @@ def test_an_ablation_compares_held_out_errors_over_frames(tmp_path):
         ablations.run("ablations-cell", base, tmp_path, train, frames=200, told=told.append)
 
 
+def test_from_nothing(tmp_path, capsys):
+    """With --train both models of the digits' table are trained first, once; the same command then finds them there."""
+    words = (
+        "--train",
+        "--preset",
+        "smoke",
+        "--set",
+        "train.updates=2",
+        "train.evaluate_every=0",
+        "train.evaluate_clips=1",
+    )
+    words = ("reproduce", "moving-mnist", *words, "--count", 1, "--length", 12, "--device", "cpu", "--out", tmp_path)
+    for said in ("saved:", "is there: using its network"):
+        code, out, err = run(capsys, *words)
+        assert code == 0, err
+        assert said in out
+    rows = json.loads((tmp_path / "moving-mnist.json").read_text())["tables"][0]["rows"]
+    assert {"Loci", "PhyDNet", "Loci (paper)", "PhyDNet (paper)"} <= {row[0] for row in rows}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"loci", "phydnet"}
+
+
+def test_an_ablation_from_nothing(tmp_path, capsys):
+    words = ("--train", "--preset", "smoke", "--set", "train.evaluate_clips=1", "--frames", 2, "--out", tmp_path)
+    code, out, err = run(capsys, "reproduce", "ablations-cell", *words, "--device", "cpu")
+    assert code == 0, err
+    assert "L2_object at the end" in out
+    table = json.loads((tmp_path / "ablations-cell.json").read_text())["tables"][0]
+    assert [row[0] for row in table["rows"]] == ["GateL0RD", "LSTM"]
+    assert all(row[1] > 0 for row in table["rows"])
+    assert (tmp_path / "ablations-cell-curves.png").is_file()
+
+
 def test_a_window_of_frames_is_counted_as_frames(tmp_path):
     run_ = tmp_path / "run"
     run_.mkdir()
