@@ -33,13 +33,43 @@ _ROWS = 3
 
 
 @dataclass
+class Identities:
+    """Who was taken for whom, over all videos so far."""
+
+    clear: tracks_.Clear = field(default_factory=tracks_.Clear)
+    identity: tracks_.Identity = field(default_factory=tracks_.Identity)
+    hota: tracks_.Hota | None = None
+
+    def add(self, video: list[tracks_.Sighting]) -> None:
+        """One more."""
+        self.clear += tracks_.clear(video)
+        self.identity += tracks_.identity(video)
+        counts = tracks_.hota(video)
+        self.hota = counts if self.hota is None else self.hota + counts
+
+    def rows(self, how: str = "") -> list[tuple[Entry, ...]]:
+        """For a table; none without videos."""
+        if self.hota is None:
+            return []
+        values: dict[str, Entry] = {
+            "MOTA": self.clear.mota,
+            "MOTP": self.clear.motp,
+            "identity switches": self.clear.switches,
+            "IDF1": self.identity.idf1,
+            "HOTA": self.hota.hota,
+            "DetA": self.hota.det_a,
+            "AssA": self.hota.ass_a,
+        }
+        return [(name + how, value) for name, value in values.items()]
+
+
+@dataclass
 class Scores:
     """What has been measured so far; lists have an entry for each batch."""
 
     frame: dict[str, list[Tensor]] = field(default_factory=dict)
-    clear: tracks_.Clear = field(default_factory=tracks_.Clear)
-    identity: tracks_.Identity = field(default_factory=tracks_.Identity)
-    hota: tracks_.Hota | None = None
+    by_mask: Identities = field(default_factory=Identities)
+    by_box: Identities = field(default_factory=Identities)
     permanence: list[permanence_.Permanence] = field(default_factory=list)
 
     def add(self, name: str, values: Tensor) -> None:
@@ -124,7 +154,9 @@ def score(scores: Scores, seen: Seen, clip: Clip, size: tuple[int, int]) -> None
             scores.add("FG-ARI (frames without overlap)", alone)
         for b in range(clip.batch):
             state = None if clip.state is None else clip.state[b, 1:]
-            _identities(scores, sightings(seen.labels[b], truth[b], state))
+            video = sightings(seen.labels[b], truth[b], state)
+            scores.by_mask.add(video)
+            scores.by_box.add(boxed(video, seen.labels[b], truth[b]))
     if clip.position is None or clip.state is None:
         return
     step = torch.tensor([(n - 1) / 2 for n in size], device=clip.frames.device)
@@ -165,27 +197,34 @@ def sightings(labels: Tensor, truth: Tensor, state: Tensor | None) -> list[track
     return video
 
 
-def _identities(scores: Scores, video: list[tracks_.Sighting]) -> None:
-    scores.clear += tracks_.clear(video)
-    scores.identity += tracks_.identity(video)
-    counts = tracks_.hota(video)
-    scores.hota = counts if scores.hota is None else scores.hota + counts
+def boxed(video: list[tracks_.Sighting], labels: Tensor, truth: Tensor) -> list[tracks_.Sighting]:
+    """The same sightings, as alike as the boxes around them are: a blob may follow a thin digit well."""
+    slots, objects = boxes(labels), boxes(truth)
+    return [
+        frame._replace(similarity=tracks_.box_iou(objects[t, list(frame.truth)], slots[t, list(frame.predicted)]))
+        for t, frame in enumerate(video)
+    ]
+
+
+def boxes(labels: Tensor) -> tracks_.Matrix:
+    """The boxes (left, top, width, height) around the segments of label maps [T,H,W], [T,N,4]; 0 for one not there."""
+    sides = []
+    for number in range(1, int(labels.max()) + 1):
+        mask = labels == number
+        edges = []
+        for axis in (1, 2):  # columns, then rows
+            there = mask.any(axis).int()
+            first, last = there.argmax(1), there.shape[1] - there.flip(1).argmax(1)
+            edges.append((first, torch.where(there.any(1), last - first, 0)))
+        (left, width), (top, height) = edges
+        sides.append(torch.stack((left, top, width, height), -1))
+    return torch.stack(sides, 1).cpu().double().numpy() if sides else np.zeros((len(labels), 0, 4))
 
 
 def tables(scores: Scores) -> tuple[Table, ...]:
     """One of everything, and one of object permanence where the truth is known."""
     rows: list[tuple[Entry, ...]] = [(name, scores.mean(name)) for name in scores.frame]
-    if scores.hota is not None:
-        clear, identity, hota = scores.clear, scores.identity, scores.hota
-        rows += [
-            ("MOTA", clear.mota),
-            ("MOTP", clear.motp),
-            ("identity switches", clear.switches),
-            ("IDF1", identity.idf1),
-            ("HOTA", hota.hota),
-            ("DetA", hota.det_a),
-            ("AssA", hota.ass_a),
-        ]
+    rows += [*scores.by_mask.rows(), *scores.by_box.rows(" (boxes)")]
     found = permanence_.pooled(scores.permanence) if scores.permanence else None
     if found is not None:
         visible = metrics.summary(found.error[found.state == VISIBLE])
@@ -196,6 +235,7 @@ def tables(scores: Scores) -> tuple[Table, ...]:
         ]
     note = (
         "Of the prediction of each frame before it was seen. L2_object is a sum over a frame's pixels and channels. "
+        "Identities are of masks that overlap by half, and once more of the boxes around them. "
         "An object's position error is that of the slot that was last matched to it."
     )
     result = [Table("Tracking", ("measure", "value"), tuple(rows), note)]
