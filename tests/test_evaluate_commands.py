@@ -35,6 +35,7 @@ def test_evaluate_prints_and_saves(network, tmp_path, capsys):
     )
     assert code == 0
     assert "Moving MNIST in closed loop" in out
+    assert "…" not in out.replace("1…T", "")  # no number is cut off
     names = {path.name for path in (tmp_path / "r").iterdir()}
     assert {"moving-mnist.md", "moving-mnist.json", "moving-mnist-strip.png", "tracking.md"} <= names
     content = json.loads((tmp_path / "r" / "moving-mnist.json").read_text())

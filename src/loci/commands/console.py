@@ -15,6 +15,8 @@ from rich.table import Table
 A = TypeVar("A")
 T = TypeVar("T")
 
+WIDE = 200  # letters, where nobody's terminal says how many there are
+
 out = Console()
 err = Console(stderr=True)
 
@@ -61,13 +63,13 @@ def over(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]
 
 
 def table(title: str, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """A small table on standard output."""
+    """A small table on standard output; no digit is cut off, and a file or a pipe has room for all columns."""
     grid = Table(title=title)
     for name in header:
-        grid.add_column(name)
+        grid.add_column(name, overflow="fold")
     for row in rows:
         grid.add_row(*map(str, row))
-    out.print(grid)
+    (out if out.is_terminal else Console(width=WIDE)).print(grid)
 
 
 def say(text: str) -> None:
