@@ -112,9 +112,9 @@ class Watched:
 
 def _rows(found: Scores) -> list[Row]:
     """The table of the issue."""
-    rows = []
-    if found.hota is not None:
-        rows += [("MOTA", found.clear.mota), ("IDF1", found.identity.idf1), ("HOTA", found.hota.hota)]
+    rows, who = [], found.by_mask
+    if who.hota is not None:
+        rows += [("MOTA", who.clear.mota), ("IDF1", who.identity.idf1), ("HOTA", who.hota.hota)]
     if "FG-ARI" in found.frame:
         rows.append(("FG-ARI", found.mean("FG-ARI")))
     told = [Row(name, f"{value:.1%}") for name, value in rows]
