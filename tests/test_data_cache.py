@@ -104,11 +104,11 @@ def test_a_cache_that_fills_as_clips_are_asked_for(tmp_path, caplog):
 def test_damaged_clips_can_be_left_out_while_reading():
     source = Counting(WORLD, broken=(1, 3))
     clip, faults = readable(source, [0, 1, 2, 3])
-    assert (clip.index.tolist(), faults) == ([0, 2], ["clip 1 is corrupt", "clip 3 is corrupt"])
+    assert (clip.index.tolist(), faults) == ([0, 2], {1: "clip 1 is corrupt", 3: "clip 3 is corrupt"})
     same(clip, WORLD.clips([0, 2]))
-    assert readable(source, [1, 3]) == (None, ["clip 1 is corrupt", "clip 3 is corrupt"])
+    assert readable(source, [1, 3]) == (None, {1: "clip 1 is corrupt", 3: "clip 3 is corrupt"})
     bare, faults = readable(source, [4], labels=False)
-    assert (bare.visible, faults) == (None, [])
+    assert (bare.visible, faults) == (None, {})
 
 
 @pytest.mark.parametrize("place", [0, 5, 15, 60, 400, -200, -1])

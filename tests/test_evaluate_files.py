@@ -213,6 +213,17 @@ def test_clevr_with_masks(network, tmp_path, capsys, packed):
     assert not (tmp_path / "other").exists()
 
 
+def test_the_official_clevr_file_is_not_read_to_its_end_but_a_cut_is_found(network, tmp_path, capsys):
+    """It is taken to have its 100 000 records; those that a download cut off are left out when it comes to them."""
+    records = [test_data_clevr.record(n) for n in range(20)]
+    path = tfrecords.write(tmp_path / "clevr_with_masks_train.tfrecords", records, packed=True)
+    path.write_bytes(path.read_bytes()[:-30])
+    reports, _ = evaluated(capsys, tmp_path, network((32, 48)), f"clevr:{path}", "--count", 5)
+    facts = reports["clevr"]["facts"]
+    assert (facts["images"], facts["clips left out"]) == (3, 2)  # of records 8, 9, 18, 19 and 28
+    assert "cut off" in facts["the first of them"]
+
+
 def test_the_other_moving_mnist(network, tmp_path, capsys):
     array = np.zeros((20, 5, 32, 32), np.uint8)
     for t in range(20):

@@ -67,17 +67,17 @@ def gather(read: Callable[[int], Clip], indices: Sequence[int], count: int, devi
 
 def readable(
     source: Source, indices: Sequence[int], *, labels: bool = True, device: torch.device | str = "cpu"
-) -> tuple[Clip | None, list[str]]:
-    """Those of these clips that can be read, and why the others cannot.
+) -> tuple[Clip | None, dict[int, str]]:
+    """Those of these clips that can be read, and why the others cannot, by their numbers.
 
     Files that look whole when a source is opened may turn out damaged in the middle; an evaluation goes on without
     them and says so.
     """
     try:
-        return source.clips(indices, labels=labels, device=device), []
+        return source.clips(indices, labels=labels, device=device), {}
     except UserError as error:
         if len(indices) == 1:
-            return None, [str(error)]
+            return None, {int(indices[0]): str(error)}
     parts = [readable(source, [n], labels=labels, device=device) for n in indices]
     found = [clip for clip, _ in parts if clip is not None]
-    return join(found) if found else None, [fault for _, faults in parts for fault in faults]
+    return join(found) if found else None, {n: fault for _, faults in parts for n, fault in faults.items()}

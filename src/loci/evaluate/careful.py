@@ -31,10 +31,12 @@ class Careful:
     Attributes:
         source: Where clips come from.
         faults: What could not be read and why, each once; several readers may share it.
+        silent: Leave it at that, and do not log it.
     """
 
     source: Source
     faults: dict[str, None] = field(default_factory=dict)
+    silent: bool = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -61,10 +63,12 @@ class Careful:
             UnreadableError: none can.
         """
         clip, faults = readable(self.source, indices, labels=labels, device=device)
-        for fault in faults:
-            if fault not in self.faults:
+        # With their numbers: a file that is cut off gives the same reason for every clip behind the cut.
+        named = [f"clip {n}: {fault}" for n, fault in faults.items()]
+        for fault in named:
+            if fault not in self.faults and not self.silent:
                 log.warning("left out: %s", fault)
             self.faults[fault] = None
         if clip is None:
-            raise UnreadableError(faults[0])
+            raise UnreadableError(named[0])
         return clip

@@ -88,7 +88,11 @@ class Job:
         """The background where clips bring none: the picture that was named, or the paper's mixture over the source."""
         if self.background is not None:
             return read_scene(self.background, self.network.model.size)
-        return None if self.is_world else find_background(self.source())
+        source = self.source()
+        if not isinstance(source, Careful):  # a world's clips have theirs
+            return None
+        # The sample may reach beyond the clips that are scored: what is damaged there is none of theirs.
+        return find_background(Careful(source.source, silent=True))
 
     def options(self) -> dict[str, Any]:
         """What every experiment is told."""
