@@ -80,7 +80,7 @@ def reports(run: results.Run, network: Opened, asked: argparse.Namespace, clock:
         batch=asked.batch,
         device=asked.device,
     )
-    return plan.steps(Asked(name, job, out, asked.rival)) if plan else evaluate(job)
+    return plan.steps(Asked(name, job, out, asked.rival or run.rival)) if plan else evaluate(job)
 
 
 def words_of(run: results.Run, asked: argparse.Namespace) -> list[str]:

@@ -59,7 +59,16 @@ class Run:
     @property
     def on(self) -> str | None:
         """The source, where it is said."""
-        return self.words[self.words.index("--on") + 1] if "--on" in self.words else None
+        return self.said("--on")
+
+    @property
+    def rival(self) -> str | None:
+        """The run of PhyDNet that goes beside the network, where there is to be one."""
+        return self.said("--rival")
+
+    def said(self, option: str) -> str | None:
+        """What the words say of an option."""
+        return self.words[self.words.index(option) + 1] if option in self.words else None
 
     def amount(self, share: float) -> int:
         """How much of it is a share."""
@@ -78,6 +87,7 @@ class Run:
 DIGITS, SCENES = ("moving_mnist",), ("cater",)
 RUNS = (
     Run("moving-mnist", DIGITS, ("reproduce", "moving-mnist"), 10_000),
+    Run("phydnet", DIGITS, ("reproduce", "moving-mnist", "--rival", "runs/phydnet"), 1000),
     Run("digits-tracked", DIGITS, ("evaluate", "--on", "moving_mnist"), 1000, only="tracking"),
     Run("cater", ("cater_supervised", *SCENES), ("reproduce", "cater"), 1650, head=True),
     Run("cater-unsupervised", ("cater_unsupervised", *SCENES), ("reproduce", "cater-unsupervised"), 5500),
@@ -224,6 +234,9 @@ def rerun(run: Run, share: float, out: Path, device: str, also: str) -> bool:
     """Run an experiment's command here, and put it into the page."""
     network = network_for(run) if run.networks else ""
     if network is None:
+        return True
+    if run.rival and not Path(run.rival).exists():
+        print(f"{run.name}: passed over, there is no {run.rival}: loci train phydnet --out {run.rival}")
         return True
     folder = out / run.name
     for old in folder.glob("*.*"):

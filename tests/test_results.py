@@ -103,6 +103,19 @@ def test_the_supervised_table_needs_a_network_with_a_head(results, tmp_path, mon
     assert heard[0][:4] == ["reproduce", "cater", "--network", "cater_supervised"]
 
 
+def test_the_table_with_phydnet_needs_its_run(results, tmp_path, monkeypatch, capsys):
+    heard, loci = saying(clevr())
+    monkeypatch.setattr(results, "loci", loci)
+    monkeypatch.chdir(tmp_path)
+    ship(results, "moving_mnist")
+    assert results.main(["phydnet", "--out", str(tmp_path / "out")]) == 0
+    assert not heard
+    assert "there is no runs/phydnet: loci train phydnet --out runs/phydnet" in capsys.readouterr().out
+    (tmp_path / "runs" / "phydnet").mkdir(parents=True)
+    results.main(["phydnet", "--out", str(tmp_path / "out")])
+    assert heard[0][:6] == ["reproduce", "moving-mnist", "--rival", "runs/phydnet", "--network", "moving_mnist"]
+
+
 def brought(results, tmp_path, digest, more=()):
     """A zip as the other machine leaves it."""
     spread = Table(
