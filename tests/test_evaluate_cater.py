@@ -76,6 +76,11 @@ def test_the_tables_stand_beside_the_papers():
     spread = {row[:2]: row[2:] for row in report.tables[2].rows}
     assert spread["Top 1 (%)", "ours"] == (100, 100, 0, 100)
     assert spread["Top 1 (%)", "paper"] == (88.9, 90.7, 0.8, 91.8)
+    other = cater.report("cater-unsupervised", found, 4_140_000, (0, 1, 2), False, "Loci unsupervised")
+    unlabelled = {row[:2]: row[2:] for row in other.tables[2].rows}
+    assert unlabelled["Top 1 (%)", "paper"] == (None, 78.4, None, None)  # not the supervised one's
+    assert unlabelled["L2", "paper"] == (None, methods["Loci unsupervised"][4], None, None)
+    assert "unsupervised" in other.tables[2].note
 
 
 def test_sources_and_networks_without_a_snitch_are_refused():

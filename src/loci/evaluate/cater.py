@@ -30,6 +30,8 @@ SEEDS = (0, 1, 2, 3, 4)
 HOLDS = 0.1
 """Overlap (intersection over union) from which on a slot counts as the snitch's. Less is what the slot of a cone has
 that comes down over it and covers the last pixels."""
+SUPERVISED, UNSUPERVISED = "Loci supervised", "Loci unsupervised"
+"""The paper's two read-outs."""
 NAMES = {"top1": "Top 1 (%)", "top5": "Top 5 (%)", "l1": "L1 (grid)", "l2": "L2"}
 
 Locate = Callable[[StepOutput], Tensor]
@@ -185,8 +187,11 @@ def _held(clip: Clip, which: Tensor, places: Tensor, slots: Tensor) -> permanenc
     return permanence_.Permanence(*(value.cpu() for value in part))
 
 
-def score_rows(scores: CaterScores, seeds: Sequence[int]) -> tuple[Table, Table]:
-    """A row for each seed; and minimum, mean, deviation and maximum over the seeds beside the paper's."""
+def score_rows(scores: CaterScores, seeds: Sequence[int], kind: str = SUPERVISED) -> tuple[Table, Table]:
+    """A row for each seed; and minimum, mean, deviation and maximum over the seeds beside the paper's of this kind."""
+    told, where = paper.CATER_STATISTICS, f"{paper.CATER_SPREAD}; supervised."
+    if kind == UNSUPERVISED:  # of which there are means alone
+        told, where = paper.CATER_UNSUPERVISED, f"{paper.CATER}; unsupervised, without a spread."
     means = {name: getattr(scores, name).double().mean(1) for name in NAMES}
     means = {name: values * (100 if name.startswith("top") else 1) for name, values in means.items()}
     rows = tuple((seed, *(means[name][n].item() for name in NAMES)) for n, seed in enumerate(seeds))
@@ -195,11 +200,11 @@ def score_rows(scores: CaterScores, seeds: Sequence[int]) -> tuple[Table, Table]
         values = means[name]
         deviation = values.std().item() if len(values) > 1 else None
         ours = (values.min().item(), values.mean().item(), deviation, values.max().item())
-        spread += [(label, "paper", *paper.CATER_STATISTICS[label]), (label, "ours", *ours)]
+        spread += [(label, "paper", *told[label]), (label, "ours", *ours)]
     header = ("metric", "whose", "min", "mean", "std", "max")
     return (
         Table("Each evaluation seed", ("seed", *NAMES.values()), rows),
-        Table("Over the seeds", header, tuple(spread), f"Paper: {paper.CATER_SPREAD}; supervised."),
+        Table("Over the seeds", header, tuple(spread), f"Paper: {where}"),
     )
 
 
@@ -222,7 +227,7 @@ def report(name: str, found: Found, parameters: int, seeds: Sequence[int], sees_
         "seeds": " ".join(map(str, seeds)),
         "last frame": "seen" if sees_last else "not seen, as in the paper",
     }
-    return Report(name, facts, (beside_paper(scores, parameters, kind), *score_rows(scores, seeds)))
+    return Report(name, facts, (beside_paper(scores, parameters, kind), *score_rows(scores, seeds, kind)))
 
 
 @torch.no_grad()

@@ -5,6 +5,8 @@ Shares are in percent where the paper gives percent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from loci.evaluate.report import Entry
 
 HORIZONS = (10, 20, 30, 50, 100)
@@ -42,13 +44,20 @@ CATER_METHODS: tuple[tuple[str, Entry, Entry, Entry, Entry, Entry], ...] = (
 """Method, parameters (millions), top 1 (%), top 5 (%), L1 (grid), L2."""
 
 CATER_SPREAD = "Table 4 (tab:CATERresults_stats): 25 evaluations, five networks with five seeds each"
-CATER_STATISTICS: dict[str, tuple[float, float, float, float]] = {
+CATER_STATISTICS: Mapping[str, tuple[Entry, Entry, Entry, Entry]] = {
     "Top 1 (%)": (88.9, 90.7, 0.8, 91.8),
     "Top 5 (%)": (97.5, 98.5, 0.4, 99.1),
     "L1 (grid)": (0.112, 0.140, 0.019, 0.174),
     "L2": (0.118, 0.139, 0.015, 0.170),
 }
 """Minimum, mean, deviation, maximum."""
+CATER_UNSUPERVISED: Mapping[str, tuple[Entry, Entry, Entry, Entry]] = {
+    "Top 1 (%)": (None, 78.4, None, None),
+    "Top 5 (%)": (None, 92.0, None, None),
+    "L1 (grid)": (None, 0.45, None, None),
+    "L2": (None, 0.44, None, None),
+}
+"""The same of the unsupervised read-out, as far as it is given."""
 
 CLEVR = "Table 5 (tab:CATERresults_runs3): masks of five CATER networks on CLEVR, 30 iterations on one image"
 CLEVR_NETWORKS: tuple[tuple[float, float], ...] = ((83.3, 96.8), (84.6, 97.0), (84.3, 97.1), (84.1, 96.7), (85.6, 97.2))

@@ -101,7 +101,7 @@ def snitch_unsupervised(asked: Asked) -> Iterator[Report]:
         "clips that the read-out learned from": learned_from,
     }
     parameters = job.network.parameters + small
-    report = cater.report("cater-unsupervised", found, parameters, cater.SEEDS, job.sees_last, "Loci unsupervised")
+    report = cater.report("cater-unsupervised", found, parameters, cater.SEEDS, job.sees_last, cater.UNSUPERVISED)
     yield job.stamped(dataclasses.replace(report, facts={**report.facts, **facts}))
     yield job.stamped(containment.report(found, "containment-unsupervised"))
 

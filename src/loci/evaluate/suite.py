@@ -165,7 +165,7 @@ def localise(job: Job) -> Iterator[Report]:
         source = job.source()
         with job.progress("the snitch, five seeds", min(job.count, len(source))) as advance:
             found = cater.follow(network, source, scene=job.scene, advance=advance, **job.options())
-        name = "Loci supervised" if job.network.supervised else "Loci (supervision unknown)"
+        name = cater.SUPERVISED if job.network.supervised else "Loci (supervision unknown)"
         report = cater.report("cater", found, job.network.parameters, cater.SEEDS, job.sees_last, name)
         shown = cater.pictures(network, source, scene=job.scene, device=job.device)
         yield dataclasses.replace(report, pictures={"snitch": shown})
