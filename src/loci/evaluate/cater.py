@@ -251,7 +251,7 @@ def pictures(
         row = []
         for t, (_, output) in enumerate(watch(model, clip, seed, scene=scene)):
             if t + 1 in times:
-                picture = figures.tinted(clip.frames[0, t + 1], output.masks[0])
+                picture = figures.enlarged(figures.tinted(clip.frames[0, t + 1], output.masks[0]), figures.TALL)
                 row.append(figures.marked(picture, ring=locate(output)[0], cross=truth[t + 1]))
         rows.append(row)
     return figures.strip(rows, [f"t={t}" for t in times], tall=figures.TALL)

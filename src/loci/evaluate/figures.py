@@ -59,6 +59,12 @@ def marked(picture: Pixels, ring: Tensor, cross: Tensor) -> Pixels:
     return drawn
 
 
+def enlarged(picture: Pixels, tall: int) -> Pixels:
+    """By a whole number, to at least so many pixels of height."""
+    times = max(1, -(-tall // picture.shape[0]))
+    return picture.repeat(times, 0).repeat(times, 1)
+
+
 def strip(
     rows: Sequence[Sequence[Pixels]], columns: Sequence[str] = (), names: Sequence[str] = (), *, tall: int = 0
 ) -> Pixels:
@@ -66,8 +72,7 @@ def strip(
 
     Pictures of less than `tall` pixels' height are enlarged by a whole number.
     """
-    times = max(1, -(-tall // rows[0][0].shape[0]))
-    rows = [[picture.repeat(times, 0).repeat(times, 1) for picture in row] for row in rows]
+    rows = [[enlarged(picture, tall) for picture in row] for row in rows]
     height, width = rows[0][0].shape[:2]
     left = max((_text_width(name) for name in names), default=0) + (2 * _GAP if names else 0)
     top = _LABEL if columns else 0
