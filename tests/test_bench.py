@@ -25,6 +25,8 @@ def test_one_json_object_with_all_that_was_asked(word, capsys):
     assert result["frames_per_second"] == pytest.approx(2e3 / result["ms_per_step"])
     assert 0 < result["share_of_bfloat16_roofline"] < 1
     assert result["peak_memory_mib"] > 10
+    assert result["times_faster_than_plain"] > 0.1
+    assert result["plain_ms_per_step"] > 0.1
     assert ("this is cpu" in result["plain_because"]) if word == "train" else result["plain_because"] is None
     assert result["gflop_per_step"] == pytest.approx(sum(part["gflop"] for part in result["parts"].values()))
     expected = set(PARTS) if word == "train" else set(PARTS) - {"losses", "backward", "optimiser"}
