@@ -69,7 +69,10 @@ def test_measuring_leaves_the_network_as_it_was():
     [
         ("infer --preset numbers", "no preset 'numbers'"),
         ("infer --preset smoke --side 64", "fine frames"),
-        ("infer --preset smoke --repeats 0", "1 or more"),
+        ("infer --preset smoke --repeats 0", "--repeats 0: it must be 1 or more"),
+        ("infer --preset smoke --batch 0", "--batch 0: it must be 1 or more"),
+        ("train --preset smoke --slots -3", "--slots -3: it must be 1 or more"),
+        ("infer --preset cater_fine --side 100", "side of 100|100"),
         ("infer --preset smoke --device warp", "no device 'warp'"),
     ],
 )

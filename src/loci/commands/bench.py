@@ -55,8 +55,10 @@ class Bench:
 def main(words: list[str]) -> int:
     """Run the command."""
     options = console.parse(Bench, words, "bench", EXAMPLES)
-    if min(options.repeats, options.batch or 1, options.threads or 1) < 1:
-        raise UserError("--repeats, --batch and --threads must be 1 or more")
+    for name in ("repeats", "batch", "slots", "side", "threads"):
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            raise UserError(f"--{name} {number}: it must be 1 or more")
     result = _measure(options)
     if options.json:
         print(json.dumps(result))  # noqa: T201
