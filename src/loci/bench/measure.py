@@ -63,9 +63,9 @@ def beside_plain(work: Work, plain: Work, repeats: int) -> dict[str, float]:
 
 
 def peak_memory(device: torch.device) -> float:
-    """MiB: of tensors on a GPU; on a CPU of the whole process, since it began."""
+    """MiB: all that torch holds of a GPU, recordings' own memory included; on a CPU of the process, since it began."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
+        return torch.cuda.max_memory_reserved(device) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
