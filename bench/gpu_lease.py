@@ -1,9 +1,11 @@
 """One lease of a GPU used to the last second: networks train, and stand still while a step is measured.
 
-    PYTHONPATH=src:bench:tests setsid python3 bench/gpu_lease.py PLAN.json --seconds 400 &
+    bash bench/gpu_lease_begin.sh bench/gpu_plan.json 1600 60      # first call: begins it, and tells of a minute
+    bash bench/gpu_lease_wait.sh 560                               # as many more as there is time for
 
 PLAN.json says what trains (`trainers`: name, words, folder), what is measured (`workers`: lists of cases for
-`gpu_case.py`) and what is run as soon as the main trainer is done (`after`). Compiling takes most of a short lease and
+`gpu_case.py`, `side_by_side` of them at once from second `first_worker` on: compiling side by side slows the trainers'
+own) and what is run as soon as the main trainer is done (`after`). Compiling takes most of a short lease and
 no GPU, so everything compiles side by side; a measurement waits until it is ready, then all others are stopped
 (SIGSTOP) for its second. Small networks leave most of a large GPU idle: where NVIDIA's multi-process service can be
 started, trainers share it, so that their kernels run at the same time instead of by turns.
@@ -30,8 +32,6 @@ WORK = Path("/tmp/lease")
 OUT = WORK / "out"
 UNTIL = WORK / "until"
 PIPES = WORK / "mps"
-SIDE_BY_SIDE = 8
-"""Workers at once: each compiles on a core or two."""
 PIECE = 15 << 20
 """Bytes of a file that travels."""
 PACKING = 25.0
@@ -126,7 +126,7 @@ class Lease:
     def fill(self):
         """Start workers where there is room."""
         running = sum(worker.alive() for worker, _ in self.workers)
-        while self.waiting and running < SIDE_BY_SIDE and now() < end() - self.plan["last_worker"]:
+        while self.waiting and running < self.plan["side_by_side"] and now() < end() - self.plan["last_worker"]:
             cases = self.waiting.pop(0)
             words = [sys.executable, "bench/gpu_case.py", str(WORK), json.dumps(cases)]
             few = {"TORCHINDUCTOR_COMPILE_THREADS": "3", "OMP_NUM_THREADS": "2"}
