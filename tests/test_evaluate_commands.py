@@ -175,6 +175,7 @@ def test_every_experiment_runs_on_whatever_network_there_is(tmp_path, capsys, mo
         assert content["tables"]
         assert content["facts"]["network"] == str(path)
         assert content["facts"].get("clips", 1) == 1
+    assert ("clips that the read-out learned from" in content["facts"]) == (name == "lesions" and not head)
     assert list((tmp_path / "r").glob("*.png")) or name == "containment"
     assert "saved:" in out
 

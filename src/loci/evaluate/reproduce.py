@@ -26,6 +26,8 @@ from loci.evaluate.networks import open_network
 from loci.evaluate.report import Entry, Report
 from loci.evaluate.suite import Job, forecast_digits, imagine, localise, segment
 
+LEARNED_FROM = "clips that the read-out learned from"
+
 Steps = Callable[["Asked"], Iterator[Report]]
 
 
@@ -98,7 +100,7 @@ def snitch_unsupervised(asked: Asked) -> Iterator[Report]:
     facts: dict[str, Entry] = {
         "network was shown the snitch": shown,
         "parameters of the read-out": small,
-        "clips that the read-out learned from": learned_from,
+        LEARNED_FROM: learned_from,
     }
     parameters = job.network.parameters + small
     report = cater.report("cater-unsupervised", found, parameters, cater.SEEDS, job.sees_last, cater.UNSUPERVISED)
@@ -155,6 +157,7 @@ def lesion(asked: Asked) -> Iterator[Report]:
     """Noise on the codes: on CATER or on Moving MNIST, as the source has it."""
     job = asked.work
     network, cells = job.network.loci(), len(lesions.cells(lesions.LEVELS))
+    learned: dict[str, Entry] = {}
     if job.kind == "moving_mnist":
         source = job.source(20)
         with job.progress("lesions", cells * min(job.count, len(source))) as advance:
@@ -162,13 +165,17 @@ def lesion(asked: Asked) -> Iterator[Report]:
         shown = lesions.imagined_pictures(network, source, seed=job.seed, device=job.device)
     else:
         source = job.source()
-        locate = cater.by_head if network.config.snitch else read_out(asked)[0].locate
+        locate: cater.Locate = cater.by_head
+        if not network.config.snitch:
+            readout, learned[LEARNED_FROM] = read_out(asked)
+            locate = readout.locate
         with job.progress("lesions", cells * min(job.count, len(source))) as advance:
             report = lesions.cater(
                 network, source, locate, seed=job.seed, scene=job.scene, advance=advance, **job.options()
             )
         shown = lesions.decoder_pictures(network, source, seed=job.seed, scene=job.scene, device=job.device)
-    yield job.stamped(dataclasses.replace(report, pictures={**report.pictures, "decoder": shown}))
+    facts, pictures = {**report.facts, **learned}, {**report.pictures, "decoder": shown}
+    yield job.stamped(dataclasses.replace(report, facts=facts, pictures=pictures))
 
 
 def codes(asked: Asked) -> Iterator[Report]:
