@@ -18,6 +18,7 @@ from loci.cli import main
 from loci.data.clip import STATES
 from loci.data.write_cater import CaterFolder
 from loci.data.write_clevrer import ClevrerFolder
+from loci.data.write_video import write_video
 from loci.worlds.aquarium import Aquarium
 from loci.worlds.cater import Cater
 from loci.worlds.clevrer import Clevrer
@@ -251,6 +252,17 @@ def test_other_worlds_are_videos_with_run_lengths(tmp_path):
         assert content["videos"][0]["file_names"][3] == f"videos/{n:05d}.mp4#3"
         species = [thing["attributes"]["class"] for thing in content["annotations"]]
         assert [content["categories"][a["category_id"] - 1]["name"] for a in content["annotations"]] == species
+
+
+def test_a_video_is_the_same_file_every_time(tmp_path):
+    """Six clips by turns, so that each finds the memory of the others."""
+    clips = Aquarium(size=(48, 64), length=10).clips(range(6), labels=False)
+    seen = {n: set() for n in range(6)}
+    for _ in range(20):
+        for n, files in seen.items():
+            write_video(tmp_path / "one.mp4", clips.frames[n], 25)
+            files.add((tmp_path / "one.mp4").read_bytes())
+    assert [len(files) for files in seen.values()] == [1] * 6
 
 
 def test_show_needs_no_more_than_a_world(tmp_path, monkeypatch, capsys):

@@ -76,6 +76,9 @@ def _kind(clip: Clip, source: Source, thing: int) -> str:
 
 
 def _text(picture: Picture, text: str, at: tuple[int, int], colour: tuple[int, int, int]) -> Picture:
+    """Words that begin here, or as far to the left and down as it takes to see them whole."""
+    (wide, high), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 3)
+    at = (max(min(at[0], picture.shape[1] - wide), 0), max(at[1], high))
     for shade, line in (((0, 0, 0), 3), (colour, 1)):  # a dark rim keeps it legible on any ground
         picture = cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.4, shade, line, cv2.LINE_AA)
     return picture

@@ -33,5 +33,7 @@ def write_video(path: Path, frames: Tensor, rate: int, codec: Codec = "h264") ->
             stream.pix_fmt = "yuvj420p"
         stream.height, stream.width = height, width
         for picture in frames.permute(0, 2, 3, 1).contiguous().numpy():
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            # Left to the encoder, this conversion makes some files come out otherwise now and then (docs/decisions.md).
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=stream.pix_fmt)
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())
