@@ -126,7 +126,7 @@ def _conclude(outcome: Outcome) -> None:
         "interrupted": f"stopped after {updates} updates, all of it saved; go on with: loci train --resume {run}",
         "not finite": (
             f"stopped after {updates} updates: loss or gradients were not finite for too many updates in a row. "
-            f"{run} has the last good checkpoint, and in not_finite_0.json what it takes to see the batch again"
+            f"{run} has the last good checkpoint, and in not_finite.json what it takes to see the batch again"
         ),
     }
     console.say(f"{told[outcome.reason]}. The network: {run}")

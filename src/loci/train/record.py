@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import cv2
 from torch import Tensor
@@ -69,6 +70,11 @@ class Record:
             if not cv2.imwrite(str(path), image.permute(1, 2, 0).flip(2).contiguous().numpy()):
                 log.warning("could not write %s", path)
             self.board.add_image("held_out", image, update)
+
+    def offender(self, facts: Mapping[str, Any]) -> None:
+        """Which batch it was that made a run stop."""
+        with _writing(self.run):
+            (self.run / "not_finite.json").write_text(json.dumps(facts, indent=2) + "\n")
 
     def close(self) -> None:
         """All that was written is on its way to the disk; an error here must not hide the one that ended the run."""

@@ -8,9 +8,14 @@ import sys
 import threading
 import time
 from types import FrameType, TracebackType
+from typing import Literal
 
+Reason = Literal["finished", "time is up", "not finite", "terminated", "interrupted"]
+REASONS: tuple[Reason, ...] = ("finished", "time is up", "not finite", "terminated", "interrupted")
+"""Why a run stops; where processes differ, the later one counts."""
 ECHO = 1.0
 """Seconds in which torchrun passes on the Ctrl-C that its processes have already had."""
+HINT = b"\nsaving; press Ctrl-C again to leave at once, without\n"
 
 
 class Signals:
@@ -31,11 +36,20 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
+    def wish(self) -> int:
+        """Which of `REASONS` it was asked for; -1 for none."""
+        if self.received is None:
+            return -1
+        return REASONS.index("interrupted" if self.received == signal.SIGINT else "terminated")
+
     def _note(self, number: int, _frame: FrameType | None) -> None:
         again = number == signal.SIGINT and self.received == signal.SIGINT
+        terminal = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
         if again and not (self.processes > 1 and time.monotonic() - self._since < ECHO):
-            if sys.stderr.isatty():
+            if terminal:
                 os.write(2, b"\x1b[?25h\n")  # the progress display has hidden the cursor
             os._exit(130)
         if not again:
             self.received, self._since = number, time.monotonic()
+            if terminal and number == signal.SIGINT:
+                os.write(2, HINT)
