@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import logging
+import os
 import sys
+import threading
+from typing import NoReturn
 
 from loci.errors import UserError
 
@@ -61,5 +65,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
 
+def run() -> NoReturn:
+    """The program: `main`, and then out, though a thread may still be making frames that nobody will see."""
+    code = main()
+    with contextlib.suppress(OSError):  # nobody reads on
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if threading.active_count() > 1:
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Literal
 
@@ -16,6 +18,27 @@ REASONS: tuple[Reason, ...] = ("finished", "time is up", "not finite", "terminat
 ECHO = 1.0
 """Seconds in which torchrun passes on the Ctrl-C that its processes have already had."""
 HINT = b"\nsaving; press Ctrl-C again to leave at once, without\n"
+
+
+class TerminatedError(Exception):
+    """SIGTERM came before there was anything to save."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM as an error, until `Signals` takes over and again after it."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Signals:
