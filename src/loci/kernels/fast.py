@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from loci.kernels.precision import rough
 from loci.kernels.record import Recorded, compiled, leaves, unsupported
 from loci.model import Code, Loci, State, StepOutput
 from loci.model.frames import as_frame
-from loci.model.precision import rough
 from loci.model.state import stack, tree_map
 
 log = logging.getLogger(__name__)
