@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         print(f"loci: no command {name!r}{hint} One of: {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING  # one of torchrun's talks for all
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     try:
         module = importlib.import_module(f"loci.commands.{name.replace('-', '_').replace('import', 'import_')}")
         return int(module.main(rest) or 0)

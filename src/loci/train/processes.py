@@ -19,7 +19,7 @@ from loci.errors import UserError
 from loci.model.state import tree_map
 from loci.train.step import Learner
 
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=50)
 """How long a process waits for the others before it says that they are gone."""
 T = TypeVar("T")
 
