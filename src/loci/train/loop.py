@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from loci.train.feed import Batch, Feed, open_data
 from loci.train.optimise import Optimisers
 from loci.train.picture import training_picture
 from loci.train.processes import Processes
-from loci.train.record import Record
+from loci.train.record import Record, Tell
 from loci.train.scene import named_scene
 from loci.train.schedule import Schedule
 from loci.train.signals import REASONS, Reason, Signals
@@ -35,14 +34,6 @@ log = logging.getLogger(__name__)
 LOOK_EVERY = 10
 """Updates between two looks at what other processes want, and at what a GPU has counted."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
-
-
-class Tell(Protocol):
-    """Is told of every update."""
-
-    def __call__(self, update: int, metrics: Mapping[str, float] | None) -> None:
-        """So many updates are done; every so often with metrics."""
-        ...
 
 
 class Trainer:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 from torch import Tensor
@@ -18,6 +18,14 @@ from loci.track.atomic import atomic
 log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
+
+
+class Tell(Protocol):
+    """Is told of every update."""
+
+    def __call__(self, update: int, metrics: Mapping[str, float] | None) -> None:
+        """So many updates are done; every so often with metrics."""
+        ...
 
 
 @contextmanager

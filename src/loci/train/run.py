@@ -12,9 +12,9 @@ from loci.checkpoint import Content, checkpoints
 from loci.config import Config, to_dict
 from loci.errors import UserError
 from loci.train.checkpoint import newest
-from loci.train.loop import Tell, Trainer
+from loci.train.loop import Trainer
 from loci.train.processes import Processes, together
-from loci.train.record import METRICS, Record
+from loci.train.record import METRICS, Record, Tell
 from loci.train.signals import Reason, Signals
 
 log = logging.getLogger(__name__)
