@@ -53,7 +53,9 @@ def main(words: list[str]) -> int:
     if out.suffix != suffix:
         raise UserError(f"--out {str(out)!r}: --method {asked.method} writes a {suffix} file")
     from loci.track.atomic import writable_folder
+    from loci.track.video_in import check
 
+    check(asked.video)
     writable_folder(out.parent)
     if asked.method == "mog2":
         return _still(asked, out)

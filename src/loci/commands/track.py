@@ -122,7 +122,7 @@ def main(words: list[str]) -> int:
             "weights": asked.weights,
             "network": f"{tracking.fit.network[1]} x {tracking.fit.network[0]}, {tracking.slots} slots",
             "fit": "letterbox" if tracking.fit.letterbox else "stretch",
-            "background": asked.background or "worked out from the video",
+            "background": tracking.scene.origin,
             "forget": "never" if asked.forget is None else f"after {asked.forget:g} s out of sight",
             "jump": "no matter" if asked.jump is None else f"{asked.jump:g} of the longer side is another object",
             "trim": "masks are cut to what differs from the background" if asked.trim else "no",

@@ -93,9 +93,9 @@ class Watched:
         self.places: list[torch.Tensor] = []
 
     def add(self, frame: Tracked) -> None:
-        """Labels of slots that have an object, and where those are, both in the video's pixels."""
-        known = np.zeros(256, np.int16)
-        known[frame.slots + 1] = frame.slots + 1
+        """Labels of objects in sight, and where all objects are, both in the video's pixels."""
+        known, seen = np.zeros(256, np.int16), frame.slots[frame.seen]
+        known[seen + 1] = seen + 1
         self.labels.append(torch.from_numpy(known[frame.labels]))
         places = np.full((self.slots, 2), NOWHERE, np.float32)
         places[frame.slots] = 2 * frame.positions / (np.array(self.size) - 1) - 1
