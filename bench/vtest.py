@@ -14,11 +14,11 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
 from loci.evaluate.metrics_tracking import Sighting, clear, identity
 from loci.track.background import write_image
+from loci.track.tags import write
 from loci.track.video_in import open_video
 
 PEOPLE = Path(__file__).with_name("vtest_people.csv")
@@ -169,8 +169,7 @@ def stills(tracks: Path, places: Places, shown: list[Crossing], out: Path) -> No
         row_of = [pictures[f][top : top + 200, left : left + 320].copy() for f in moments(each)]
         for frame, picture in zip(moments(each), row_of, strict=True):
             words = f"{'/'.join(each.people)} frame {frame} {each.outcome if frame == moments(each)[-1] else ''}"
-            for ink, width in (((0, 0, 0), 3), ((255, 255, 255), 1)):
-                cv2.putText(picture, words, (4, 194), cv2.FONT_HERSHEY_SIMPLEX, 0.45, ink, width, cv2.LINE_AA)
+            write(picture, words, (4, 194), (255, 255, 255), 0.45)
         rows.append(np.concatenate([np.pad(p, ((0, 4), (0, 4), (0, 0)), constant_values=255) for p in row_of], 1))
     write_image(out, np.concatenate(rows))
 

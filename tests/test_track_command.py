@@ -201,7 +201,7 @@ def test_imagined_frames_have_their_background_though_the_network_had_none_yet(w
 
 
 def test_background_saves_a_picture_and_a_network(clip, weights, tmp_path, capsys):
-    assert run("background", clip, "--out", tmp_path / "still.png") == 0
+    assert run("background", clip, "--out", tmp_path / "still") == 0  # the ending may be left out
     assert run("background", clip, "--method", "autoencoder", "--weights", weights, "--steps", 3,
                "--out", tmp_path / "moving.safetensors") == 0  # fmt: skip
     assert "moving" in capsys.readouterr().out
@@ -211,6 +211,22 @@ def test_background_saves_a_picture_and_a_network(clip, weights, tmp_path, capsy
         assert run("track", clip, "--weights", weights, "--out", tmp_path / "out", *words) == 0
     assert run("background", clip, "--method", "autoencoder", "--out", tmp_path / "x.safetensors") == 2
     assert run("background", clip, "--out", tmp_path / "x.safetensors") == 2
+
+
+def test_what_left_is_let_go_in_footage_and_nowhere_else(clip, weights, tmp_path, capsys):
+    config = presets.video()
+    checkpoint.save(tmp_path / "street.safetensors", checkpoint.load(weights), run=config)
+    for network, option, said in (
+        (weights, (), "never"),
+        (tmp_path / "street.safetensors", (), "after 2 s out of sight"),
+        (tmp_path / "street.safetensors", ("--forget", "inf"), "never"),
+        (weights, ("--forget", "0.5"), "after 0.5 s out of sight"),
+    ):
+        words = ("track", clip, "--weights", network, "--out", tmp_path / "out", "--no-overlay", "--no-masks")
+        assert run(*words, *option) == 0
+        assert f"<tr><th>forget</th><td>{said}</td></tr>" in (tmp_path / "out" / "report.html").read_text()
+    assert run(*words, "--forget", "-1") == 2
+    assert "0 or more" in capsys.readouterr().err
 
 
 def test_the_background_is_kept_beside_the_video_until_that_changes(clip, tmp_path, monkeypatch):
