@@ -15,6 +15,7 @@ from loci.errors import UserError
 from loci.track.decode import MAX_PIXELS
 from loci.track.video_in import open_video
 from loci.track.video_out import video_out
+from loci.track.whole import cut_off, without_index
 
 SIZE = (48, 64)
 FORMATS = {
@@ -153,6 +154,17 @@ def test_a_recording_that_broke_off_before_its_index_is_told_apart(tmp_path):
         open_video(tmp_path / "cut.mp4")
 
 
+@pytest.mark.parametrize("content", [
+    b"\0\0\0\x01mdat" + b"\xff" * 8, b"\0\0\0\x08ftyp\0\0\0\x01mdat" + b"\xff" * 9, b"\0\0\0\x08ftyp\0\0\0\x03moov",
+    b"\x1aE\xdf\xa3\x01" + b"\xff" * 7, b"\x1aE\xdf\xa3\x80\x18S\x80g\x01\x7f" + b"\xff" * 6, b"\x1aE\xdf\xa3",
+    b"GIF8", b"",
+])  # fmt: skip
+def test_a_structure_that_makes_no_sense_is_no_trap(tmp_path, content):
+    (tmp_path / "odd.mp4").write_bytes(content)
+    assert isinstance(cut_off(tmp_path / "odd.mp4"), bool)
+    assert isinstance(without_index(tmp_path / "odd.mp4"), bool)
+
+
 def test_a_note_is_a_warning_in_the_log_by_default(tmp_path, caplog):
     whole = make(tmp_path / "whole.avi", 40).read_bytes()
     (tmp_path / "cut.avi").write_bytes(whole[: len(whole) // 2])
@@ -193,9 +205,16 @@ def absurd_gif(samples):
     return bytes(data)
 
 
+def wide_gif(samples):
+    data = bytearray(samples["gif"].read_bytes())
+    data[6:10] = (57292).to_bytes(2, "little") + (216).to_bytes(2, "little")  # found by flipping bytes
+    return bytes(data)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("wide.gif", wide_gif),
         ("text.mp4", lambda _: b"These are not the frames you are looking for.\n" * 99),
         ("text.txt", lambda _: b"Some plain text, which FFmpeg would draw on a terminal.\n" * 99),
         ("empty.mp4", lambda _: b""),

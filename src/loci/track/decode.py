@@ -22,6 +22,7 @@ Pixels = NDArray[np.uint8]
 Note = Callable[[str], None]
 
 MAX_PIXELS = 2**26  # 8192 x 8192: a header that claims more is damaged, or an attack on the memory
+MAX_SIDE = 2**14  # no camera and no common codec has longer ones
 # Not video though FFmpeg would open them: text drawn on a terminal, scripts that pull in other files or addresses.
 _REFUSED = frozenset(
     {"tty", "hls", "dash", "concat", "lavfi", "ffmetadata", "rtsp", "sdp", "bin", "xbin", "adf", "idf"}
@@ -78,8 +79,9 @@ def _video_stream(container: Any, name: str) -> Any:
     if stream.codec_context is None:
         raise UserError(f"{name!r} has pictures in a form that no decoder here knows; convert it to mp4 (H.264)")
     width, height = stream.codec_context.width, stream.codec_context.height
-    if width * height > MAX_PIXELS:
-        raise UserError(f"{name!r} claims pictures of {width} x {height}; {MAX_PIXELS} pixels are the most: damaged?")
+    if _absurd(width, height):
+        most = f"{MAX_SIDE} on a side and {MAX_PIXELS} pixels in all"
+        raise UserError(f"{name!r} claims pictures of {width} x {height}; {most} are the most: damaged?")
     return stream
 
 
@@ -121,9 +123,13 @@ def _pictures(
         note(f"{name}: ended at frame {count}{promised}: cut off or damaged{f' ({broken})' if broken else ''}")
 
 
+def _absurd(width: int, height: int) -> bool:
+    return max(width, height) > MAX_SIDE or width * height > MAX_PIXELS
+
+
 def _rgb(frame: Any) -> Pixels:
     """RGB, the way up it is to be shown (telephones write how they were held)."""
-    if frame.width * frame.height > MAX_PIXELS:
+    if _absurd(frame.width, frame.height):
         raise ValueError("too large")
     pixels = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     turns = round((frame.rotation or 0) / 90) % 4

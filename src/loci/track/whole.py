@@ -38,6 +38,8 @@ def _boxes(file: BinaryIO) -> Iterator[tuple[bytes, int, int]]:
     """The kind and the end of each of an mp4's outermost boxes, and the size of the file."""
     size, start = file.seek(0, 2), 0
     for _ in range(_MOST):
+        if start >= size:
+            return
         file.seek(start)
         head = file.read(16)
         if len(head) < 8:
