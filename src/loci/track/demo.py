@@ -38,6 +38,8 @@ class Play:
     """Which of the source's."""
     rate: float
     """Frames per second to show it at."""
+    trim: bool = False
+    """Cut masks to what is there: on black a mask may be as large as it likes, and the truth is a digit's ink."""
 
 
 class Row(NamedTuple):
@@ -69,7 +71,7 @@ def play(part: Play, out: Path, told: Callable[[Tracked], None] = lambda _frame:
     if background is not None:
         write_image(scene, background)
     notes: list[str] = []
-    with open_tracking(film, part.name, background=background, note=notes.append) as tracking:
+    with open_tracking(film, part.name, background=background, trim=part.trim, note=notes.append) as tracking:
         watched = Watched(tracking)
 
         def watch(frame: Tracked) -> None:
