@@ -1,6 +1,6 @@
 """Draw the scenes of a folder like cater_look from their JSON and compare with its videos and masks.
 
-    python bench/compare_cater_look.py /work/shared/data/cater_look --every 10 --picture docs/img/cater_look.jpg
+    python bench/compare_cater_look.py ../shared/data/cater_look --every 10 --picture docs/img/cater_look.jpg
 
 Prints the mean absolute difference (of 1) of the empty floor and of whole frames, and each object's mask IoU over the
 frames in which more than 60 of its pixels are seen. "Turned" are objects from their first `_rotate` on.

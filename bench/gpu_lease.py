@@ -1,18 +1,25 @@
-"""One lease of a GPU, used to the last second: networks train, and stand still while a step is measured.
+"""One lease of a GPU used to the last second: networks train, and stand still while a step is measured.
 
-    PYTHONPATH=src:bench:tests python3 bench/gpu_lease.py PLAN.json --seconds 470
+    bash bench/gpu_lease_begin.sh bench/gpu_plan.json 1600 60      # first call: begins it, and tells of a minute
+    bash bench/gpu_lease_wait.sh 560                               # as many more as there is time for
 
-PLAN.json says what trains (`trainers`: name, words, folder), what is measured (`workers`: lists of cases
-for `gpu_case.py`) and what is run at the end (`after`). Compiling takes most of a short lease and no GPU, so everything
-compiles side by side; a measurement waits until it is ready, then all others are stopped (SIGSTOP) for its second.
-Results go to $OUT: rows.jsonl as they come, and at the end one zip for each trainer and one of all logs.
+PLAN.json says what trains (`trainers`: name, words, folder), what is measured (`workers`: lists of cases for
+`gpu_case.py`, `side_by_side` of them at once from second `first_worker` on: compiling side by side slows the trainers'
+own) and what is run as soon as the main trainer is done (`after`). Compiling takes most of a short lease and
+no GPU, so everything compiles side by side; a measurement waits until it is ready, then all others are stopped
+(SIGSTOP) for its second. Small networks leave most of a large GPU idle: where NVIDIA's multi-process service can be
+started, trainers share it, so that their kernels run at the same time instead of by turns.
+
+It runs on between two calls of the machine. /tmp/lease/until holds the second (CLOCK_MONOTONIC) at which it ends;
+writing another number there changes that, as long as trainers have not planned their last stage. Results are in
+/tmp/lease/out: rows.jsonl as they come, and at the end one zip for each trainer and one of all logs.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,28 +29,60 @@ from pathlib import Path
 
 BEGAN = time.monotonic()
 WORK = Path("/tmp/lease")
-OUT = Path(os.environ.get("OUT", "bench/out"))
-SIDE_BY_SIDE = 9
-"""Workers at once: each compiles on a core or two."""
+OUT = WORK / "out"
+UNTIL = WORK / "until"
+PIPES = WORK / "mps"
+PIECE = 15 << 20
+"""Bytes of a file that travels."""
+PACKING = 25.0
+"""Seconds for saving, packing and the logs at the end."""
 
 
 def now():
     return time.monotonic() - BEGAN
 
 
+def end():
+    return float(UNTIL.read_text()) - BEGAN
+
+
 def say(*words):
     print(f"[{now():6.1f}]", *words, flush=True)
+
+
+def shared():
+    """Environment in which processes share the GPU at the same time; empty where that does not work."""
+    if shutil.which("nvidia-cuda-mps-control") is None:
+        say("no nvidia-cuda-mps-control here: trainers take turns")
+        return {}
+    PIPES.mkdir()
+    added = {"CUDA_MPS_PIPE_DIRECTORY": str(PIPES), "CUDA_MPS_LOG_DIRECTORY": str(PIPES)}
+    trial = "import torch; x = torch.ones(8, device='cuda'); torch.cuda.synchronize(); print(float(x.sum()))"
+    try:
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=os.environ | added, timeout=10, check=True)
+        subprocess.run([sys.executable, "-c", trial], env=os.environ | added, timeout=25, check=True)
+    except (subprocess.SubprocessError, OSError) as error:
+        say("the multi-process service does not work here, trainers take turns:", error)
+        with contextlib.suppress(subprocess.SubprocessError, OSError):
+            subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", env=os.environ | added, timeout=5, check=False)
+        return {}
+    say("trainers share the GPU")
+    return added
 
 
 class Process:
     """A command in a process group of its own, which can stand still."""
 
-    def __init__(self, name, words, nice=0):
+    def __init__(self, name, words, nice=0, environment=None):
         self.name = name
         self.log = next(path for n in range(9) if not (path := WORK / f"{name}.{n}.log").exists())
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
-                ["nice", "-n", str(nice), *words], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                ["nice", "-n", str(nice), *words],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | (environment or {}),
             )
 
     def alive(self):
@@ -56,33 +95,44 @@ class Process:
     def told(self):
         return self.log.read_text(errors="replace")
 
+    def last(self):
+        lines = [line for line in self.told().replace("\r", "\n").splitlines() if line.strip()]
+        return lines[-1][-330:] if lines else "-"
+
 
 class Lease:
-    def __init__(self, plan, seconds):
-        self.plan, self.seconds = plan, seconds
+    def __init__(self, plan):
+        self.plan = plan
+        self.environment = shared()
         self.trainers, self.workers = {}, []
+        self.after = None
         self.waiting = list(plan["workers"])
         self.seen, self.measured = set(), set()
         self.ready_since = {}
 
     def start_trainer(self, name, extra=()):
         trainer = self.plan["trainers"][name]
-        words = [w.replace("{seconds}", str(int(self.plan["train_until"] - now()))) for w in trainer["words"]]
-        self.trainers[name] = Process(name, [*words, *extra])
+        if trainer.get("needs_sharing") and not self.environment:
+            say("left out:", name)
+            return
+        words = [word.replace("{until}", str(UNTIL)) for word in trainer["words"]]
+        self.trainers[name] = Process(name, [*words, *extra], environment=self.environment)
         say("began", name)
 
     def everybody(self):
-        return [p for p in (*self.trainers.values(), *(w for w, _ in self.workers)) if p.alive()]
+        found = [*self.trainers.values(), *(worker for worker, _ in self.workers)]
+        return [p for p in (*found, *([self.after] if self.after else [])) if p.alive()]
 
     def fill(self):
         """Start workers where there is room."""
-        running = [w for w, _ in self.workers if w.alive()]
-        while self.waiting and len(running) < SIDE_BY_SIDE and now() < self.plan["last_worker"]:
+        running = sum(worker.alive() for worker, _ in self.workers)
+        while self.waiting and running < self.plan["side_by_side"] and now() < end() - self.plan["last_worker"]:
             cases = self.waiting.pop(0)
-            name = f"worker{len(self.workers)}"
-            worker = Process(name, [sys.executable, "bench/gpu_case.py", str(WORK), json.dumps(cases)], nice=5)
+            words = [sys.executable, "bench/gpu_case.py", str(WORK), json.dumps(cases)]
+            few = {"TORCHINDUCTOR_COMPILE_THREADS": "3", "OMP_NUM_THREADS": "2"}
+            worker = Process(f"worker{len(self.workers)}", words, nice=5, environment=few)
             self.workers.append((worker, {case["id"] for case in cases}))
-            running.append(worker)
+            running += 1
 
     def turns(self):
         """Let what is ready be measured, one after the other, with nobody else at work."""
@@ -123,12 +173,10 @@ class Lease:
                 say(row[:700])
 
     def watch(self):
-        """Whether the first trainer is well; what to do if not."""
+        """Whether the trainers are well; what to do if the main one is not."""
         plan = self.plan
         for name, trainer in list(self.trainers.items()):
-            if trainer.alive():
-                continue
-            if trainer.child.returncode and name not in self.seen:
+            if not trainer.alive() and trainer.child.returncode and name not in self.seen:
                 self.seen.add(name)
                 say(name, "ended with", trainer.child.returncode, trainer.told()[-1500:])
         main = plan["main"]
@@ -138,46 +186,37 @@ class Lease:
             self.seen.add("again")
             say("THE FAST PATH BROKE:", trainer.told()[-3000:])
             trainer.send(signal.SIGKILL)
-            import shutil
-
+            trainer.child.wait()
             shutil.rmtree(plan["trainers"][main]["out"], ignore_errors=True)
             self.start_trainer(main, ["--library"])
-        elif broken:
-            say("BROKEN AGAIN:", trainer.told()[-3000:])
-            return False
-        if now() > plan["awake_by"] and "awake" not in self.seen:
-            self.seen.add("awake")
-            paces = [float(x) for x in re.findall(r"updates_per_second': ([0-9.]+)", trainer.told())]
-            say("updates/s so far:", paces)
-            if not paces or max(paces) < plan["pace"]:
-                say("TOO SLOW, the rest of the lease is saved:", trainer.told()[-3000:])
-                return False
-        return True
 
     def run(self):
-        plan = self.plan
-        for name in plan["trainers"]:
+        for name in self.plan["trainers"]:
             self.start_trainer(name)
         reported = 0.0
-        while now() < plan["train_until"]:
-            if now() > plan["first_worker"]:
+        while now() < end() - PACKING:
+            if now() > self.plan["first_worker"]:
                 self.fill()
             self.turns()
             self.collect()
-            if not self.watch():
-                break
-            if now() - reported > 30:
+            self.watch()
+            self.evaluate()
+            if now() - reported > 15:
                 reported = now()
-                for name, trainer in self.trainers.items():
-                    lines = [line for line in trainer.told().replace("\r", "\n").splitlines() if line.strip()]
-                    say(name, lines[-1][-330:] if lines else "-")
-            if not self.trainers[plan["main"]].alive() and not self.waiting:
-                break
+                for process in self.everybody()[: len(self.trainers) + 1]:
+                    say(process.name, process.last())
             time.sleep(0.2)
-        self.end()
+        self.stop()
 
-    def end(self):
-        plan = self.plan
+    def evaluate(self):
+        """What follows the main trainer, beside the others."""
+        main = self.trainers[self.plan["main"]]
+        if self.after is None and not main.alive() and not main.child.returncode:
+            self.pack(self.plan["main"])
+            left = end() - PACKING - now()
+            self.after = Process("after", [word.replace("{left}", str(int(left - 8))) for word in self.plan["after"]])
+
+    def stop(self):
         for worker, _ in self.workers:
             worker.send(signal.SIGKILL)
         for trainer in self.trainers.values():
@@ -186,67 +225,70 @@ class Lease:
                 trainer.send(signal.SIGTERM)
         for trainer in self.trainers.values():
             try:
-                trainer.child.wait(25)
+                trainer.child.wait(12)
             except subprocess.TimeoutExpired:
                 trainer.send(signal.SIGKILL)
         self.collect()
         say("training is over")
-        for name, trainer in plan["trainers"].items():
-            self.pack(name, Path(trainer["out"]))
-        self.logs()
-        for words in plan["after"]:
-            left = self.seconds - now() - 8
-            if left < 15:
-                say("left out:", words)
-                continue
-            words = [w.replace("{left}", str(int(left - 8))) for w in words]
-            try:
-                done = subprocess.run(words, timeout=left, capture_output=True, text=True)
-                say((done.stdout + done.stderr[-1500:])[-6000:])
-            except subprocess.TimeoutExpired:
-                say("cut off:", words)
-        self.logs()
+        for name in self.trainers:
+            if not (OUT / f"{name}.zip").exists():
+                self.pack(name)
+        if self.after:
+            self.after.send(signal.SIGKILL)
+            say(self.after.told()[-5000:])
+        self.zip("logs", WORK.glob("*.log"))
+        self.compiled()
+        (OUT / "finished").write_text("")
 
-    def pack(self, name, run):
+    def compiled(self):
+        """What was compiled, in pieces that may travel: for scratch/carry of the next lease."""
+        place = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+        if not place or now() > end() - 3:
+            return
+        whole = Path(shutil.make_archive(str(WORK / "cache"), "zip", place)).read_bytes()
+        for number in range(-(-len(whole) // PIECE)):
+            (OUT / f"cache.zip.{number}").write_bytes(whole[number * PIECE : (number + 1) * PIECE])
+
+    def weights(self, run, path, label):
+        """A checkpoint without what it takes to go on."""
+        from loci import checkpoint
+
+        content = checkpoint.read(path, weights_only=True)
+        extra = {"minutes": content.extra["place"]["elapsed"] / 60}
+        content = checkpoint.Content(content.config, content.step, extra, content.tensors)
+        checkpoint.write(run / f"{label}.safetensors", content)
+
+    def zip(self, name, files):
+        with zipfile.ZipFile(OUT / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in files:
+                if path.exists():
+                    archive.write(path, path.name)
+
+    def pack(self, name):
         """The network that a run ended with, its curve and its pictures."""
+        run = Path(self.plan["trainers"][name]["out"])
         found = sorted((run / "checkpoints").glob("*.safetensors"))
         if not found:
             say("nothing from", name)
             return
-        from loci import checkpoint
-
-        content = checkpoint.read(found[-1], weights_only=True)
-        extra = {"minutes": content.extra["place"]["elapsed"] / 60}
-        final = run / "final.safetensors"
-        checkpoint.write(final, checkpoint.Content(content.config, content.step, extra, content.tensors))
-        with zipfile.ZipFile(OUT / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in [
-                final,
-                run / "best.safetensors",
-                run / "metrics.jsonl",
-                run / "config.json",
-                run / "background.png",
-            ]:
-                if path.exists():
-                    archive.write(path, path.name)
-            for path in sorted((run / "pictures").glob("*.png"))[:12]:
-                archive.write(path, f"pictures/{path.name}")
-        say(name, content.step, "updates", (OUT / f"{name}.zip").stat().st_size >> 20, "MiB")
-
-    def logs(self):
-        with zipfile.ZipFile(OUT / "logs.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in WORK.glob("*.log"):
-                archive.write(path, path.name)
+        self.weights(run, found[-1], "final")
+        if early := self.plan["trainers"][name].get("also"):
+            self.weights(run, min(found, key=lambda path: abs(int(path.stem) - early)), "early")
+            self.zip(f"{name}-early", [run / "early.safetensors"])
+        pictures = sorted((run / "pictures").glob("*.png"))[-12:]
+        parts = [run / part for part in ("final.safetensors", "metrics.jsonl", "config.json", "background.png")]
+        self.zip(name, [*parts, *pictures])
+        say(name, int(found[-1].stem), "updates", (OUT / f"{name}.zip").stat().st_size >> 20, "MiB")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", type=Path)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
-    WORK.mkdir(parents=True, exist_ok=True)
-    OUT.mkdir(parents=True, exist_ok=True)
-    lease = Lease(json.loads(options.plan.read_text()), options.seconds)
+    OUT.mkdir(parents=True)
+    UNTIL.write_text(str(BEGAN + options.seconds))
+    lease = Lease(json.loads(options.plan.read_text()))
     try:
         lease.run()
     finally:

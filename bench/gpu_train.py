@@ -1,13 +1,15 @@
-"""Train a preset for so many seconds: the last stage's length is chosen on the way, by how fast it goes here.
+"""Train a preset until a moment: the last stage's length is chosen on the way, by how fast it goes here.
 
-    PYTHONPATH=src python3 bench/gpu_train.py digits --out RUN --until 400 --share 0.55
+    PYTHONPATH=src python3 bench/gpu_train.py digits --out RUN --until FILE --early 60 --share 0.55
 
-`--until` counts from now. When `--share` of the time since the first updates is over, the first stage ends with its
-sequence and the second gets what is left. The config that is saved says how long the stages became: with it, the run is
-the same as if they had been asked for, as long as the first stage's rate does not depend on its length.
+FILE holds a time of CLOCK_MONOTONIC; the run ends --early seconds before. When --share of the time since the first
+updates is over, the first stage ends with its sequence and the second gets what is left. The config that is saved says
+how long the stages became: with it, the run is the same as if they had been asked for, as long as the first stage's
+rate does not depend on its length. A preset of one stage gets a second one in which the rate falls to 3%.
 """
 
 import argparse
+import json
 import logging
 import sys
 import time
@@ -15,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loci import presets
+from loci.evaluate.ablations import changed
 from loci.kernels import convolution
 from loci.train.loop import Trainer
 from loci.train.processes import meet
@@ -25,15 +28,19 @@ from loci.train.signals import Signals
 log = logging.getLogger("gpu_train")
 STEADY = 100
 """Updates after which everything is recorded."""
-RESERVE = 6.0
+RESERVE = 4.0
 """Seconds for the last evaluation, picture and checkpoint."""
+CAREFUL = 0.95
+"""Of the updates that would fit at the pace seen so far: the rate should have fallen before the time is over."""
+UNPLANNED = 10_000_000
+"""Updates of a first stage whose end is not known yet."""
 
 
 class Plan:
     """Is told of every update, and divides the time."""
 
-    def __init__(self, trainer, end, share):
-        self.trainer, self.end, self.share = trainer, end, share
+    def __init__(self, trainer, until, early, share):
+        self.trainer, self.until, self.early, self.share = trainer, until, early, share
         self.begin = self.mark = None
 
     def __call__(self, update, metrics):
@@ -46,10 +53,12 @@ class Plan:
             return
         stages = self.trainer.config.train.stages
         pace = (update - self.mark[0]) / max(1e-9, now - self.mark[1])
-        self.mark = (update, now)
+        if now - self.mark[1] > 20:
+            self.mark = (update, now)
+        end = float(self.until.read_text()) - self.early
         planned = stages[0].updates < UNPLANNED
-        if not planned and now >= self.begin + self.share * (self.end - self.begin):
-            left = int(pace * (self.end - now - RESERVE))
+        if not planned and now >= self.begin + self.share * (end - self.begin):
+            left = int(CAREFUL * pace * (end - now - RESERVE))
             stages = (replace(stages[0], updates=update), replace(stages[1], updates=max(1000, left)), *stages[2:])
             train = replace(self.trainer.config.train, stages=stages)
             self.trainer.config = replace(self.trainer.config, train=train)
@@ -57,32 +66,31 @@ class Plan:
             log.info("%.0f updates/s: %s", pace, [stage.updates for stage in stages])
 
 
-UNPLANNED = 10_000_000
-"""Updates of a first stage whose end is not known yet."""
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--until", type=float, required=True)
+    parser.add_argument("--until", type=Path, required=True)
+    parser.add_argument("--early", type=float, default=25)
     parser.add_argument("--share", type=float, default=0.55)
+    parser.add_argument("--set", nargs="*", default=[], help="section.option=JSON")
     parser.add_argument("--library", action="store_true", help="without our own convolutions")
     options = parser.parse_args()
-    end = time.monotonic() + options.until
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     if options.library:
         convolution.triton = None
-    config = presets.PRESETS[options.preset]()
+    changes = dict(word.split("=", 1) for word in options.set)
+    config = changed(presets.PRESETS[options.preset](), {name: json.loads(value) for name, value in changes.items()})
     first, *rest = config.train.stages
-    rest = rest or [replace(first, final=0.03)]
-    config = replace(config, train=replace(config.train, stages=(replace(first, updates=UNPLANNED), *rest)))
+    rest = rest or [replace(first, final=0.03, warm_up=0)]
+    first = replace(first, updates=UNPLANNED, final=1.0)
+    config = replace(config, train=replace(config.train, stages=(first, *rest)))
     processes = meet(config.train.device)
     trainer = Trainer(config, processes, options.out)
     trainer.save(options.out)
     record = Record(options.out, 0)
     with Signals() as signals:
-        reason = trainer.run(options.out, record, signals, Plan(trainer, end, options.share))
+        reason = trainer.run(options.out, record, signals, Plan(trainer, options.until, options.early, options.share))
     trainer.close()
     record.close()
     trainer.save(options.out)

@@ -155,7 +155,7 @@ def test_a_clip_does_not_depend_on_its_batch(clip, monkeypatch):
         if isinstance(one, torch.Tensor):
             assert torch.equal(one[0], other[1]), field.name
     assert torch.equal(alone.attributes["class"][0], clip.attributes["class"][1])
-    monkeypatch.setattr("loci.worlds.aquarium._PIXELS_AT_ONCE", 2 * 60 * 80)
+    monkeypatch.setattr("loci.worlds.aquarium._PIXELS_AT_ONCE", {"cpu": 2 * 60 * 80})
     bare = dataclasses.replace(source, length=5).clips([5], labels=False)
     assert torch.equal(bare.frames[0], clip.frames[1, :5])
     assert torch.equal(bare.background[0], clip.background[1, :5])

@@ -25,7 +25,9 @@ def test_one_json_object_with_all_that_was_asked(word, capsys):
     assert result["frames_per_second"] == pytest.approx(2e3 / result["ms_per_step"])
     assert 0 < result["share_of_bfloat16_roofline"] < 1
     assert result["peak_memory_mib"] > 10
-    assert "this is cpu" in result["plain_because"]
+    assert result["times_faster_than_plain"] > 0.1
+    assert result["plain_ms_per_step"] > 0.1
+    assert ("this is cpu" in result["plain_because"]) if word == "train" else result["plain_because"] is None
     assert result["gflop_per_step"] == pytest.approx(sum(part["gflop"] for part in result["parts"].values()))
     expected = set(PARTS) if word == "train" else set(PARTS) - {"losses", "backward", "optimiser"}
     assert set(result["parts"]) == expected
@@ -67,7 +69,10 @@ def test_measuring_leaves_the_network_as_it_was():
     [
         ("infer --preset numbers", "no preset 'numbers'"),
         ("infer --preset smoke --side 64", "fine frames"),
-        ("infer --preset smoke --repeats 0", "1 or more"),
+        ("infer --preset smoke --repeats 0", "--repeats 0: it must be 1 or more"),
+        ("infer --preset smoke --batch 0", "--batch 0: it must be 1 or more"),
+        ("train --preset smoke --slots -3", "--slots -3: it must be 1 or more"),
+        ("infer --preset cater_fine --side 100", "side of 100|100"),
         ("infer --preset smoke --device warp", "no device 'warp'"),
     ],
 )

@@ -18,6 +18,7 @@ from loci.cli import main
 from loci.data.clip import STATES
 from loci.data.write_cater import CaterFolder
 from loci.data.write_clevrer import ClevrerFolder
+from loci.data.write_video import write_video
 from loci.worlds.aquarium import Aquarium
 from loci.worlds.cater import Cater
 from loci.worlds.clevrer import Clevrer
@@ -88,6 +89,8 @@ def test_moving_mnist_is_an_array_pictures_and_masks(tmp_path, capsys):
     assert np.array_equal(array, clips.frames[:, :, 0].transpose(0, 1))
     after = files_in(out)
     assert all(after[name] == content for name, content in before.items() if name != "mnist_test_seq.npy")
+    assert run(*words, "--count", 2) == 0  # asking for fewer takes nothing away
+    assert files_in(out) == after
     for n in range(5):
         for t in range(6):
             picture = cv2.imread(str(out / f"png/{n:05d}/{t:03d}.png"), cv2.IMREAD_UNCHANGED)
@@ -194,6 +197,10 @@ def test_cater_is_in_its_own_layout(cater_folder):
     assert {name: len(lines) for name, lines in lists.items()} == {
         "train": 2, "val": 1, "train_subsetT": 2, "train_subsetV": 0,
     }  # fmt: skip
+    before = files_in(cater_folder)
+    again = ("--count", 1, "--seed", 4, "--size", 48, 64, "--length", 12, "--out", cater_folder)
+    assert run("make", "cater", *again) == 0  # asking for fewer takes nothing off the lists
+    assert files_in(cater_folder) == before
 
 
 def test_cater_and_clevrer_divide_as_the_real_ones(tmp_path):
@@ -247,6 +254,25 @@ def test_other_worlds_are_videos_with_run_lengths(tmp_path):
         assert [content["categories"][a["category_id"] - 1]["name"] for a in content["annotations"]] == species
 
 
+def test_a_video_is_the_same_file_every_time(tmp_path):
+    """Six clips by turns, so that each finds the memory of the others."""
+    clips = Aquarium(size=(48, 64), length=10).clips(range(6), labels=False)
+    seen = {n: set() for n in range(6)}
+    for _ in range(20):
+        for n, files in seen.items():
+            write_video(tmp_path / "one.mp4", clips.frames[n], 25)
+            files.add((tmp_path / "one.mp4").read_bytes())
+    assert [len(files) for files in seen.values()] == [1] * 6
+
+
+def test_show_needs_no_more_than_a_world(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run("show", "cater", "--seed", 3, "--size", 24, 32, "--length", 2, "--count", 1) == 0
+    assert capsys.readouterr().out.split() == ["shown/cater.png", "shown/cater.mp4"]
+    frames, _, _ = frames_of(tmp_path / "shown/cater.mp4")
+    assert frames.shape == (2, 3, 240, 320)
+
+
 def test_show_draws_labels(tmp_path, capsys):
     assert run("show", "moving_mnist", "--count", 3, "--length", 8, "--seed", 1, "--out", tmp_path) == 0
     assert "moving_mnist.png" in capsys.readouterr().out
@@ -276,7 +302,10 @@ def test_show_draws_labels(tmp_path, capsys):
         (("make", "moving_mnist", "--count", 1, "--out", "x", "--option", "digits=two"), "'two' is no int"),
         (("make", "moving_mnist", "--count", 1, "--out", "x", "--option", "seed=2"), "write --seed instead"),
         (("make", "cater", "--count", 1, "--out", "x", "--option", "jitter=1"), "'1' is no bool"),
+        (("make", "cater", "--count", 1, "--out", "x", "--option", "jitter=yes"), "write true or false"),
+        (("make", "moving_mnist", "--count", 1, "--out", "x", "--option", "digits=3", "digits=4"), "given twice"),
         (("make", "moving_mnist", "--count", 1, "--out", "x", "--device", "cuda:99"), "try cpu"),
+        (("make", "moving_mnist", "--count", 1, "--out", "x", "--device", "meta"), "try cpu"),
         (("show", "moving_mnist", "--first", -1, "--out", "x"), "from 0 on"),
     ],
 )

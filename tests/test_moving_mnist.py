@@ -111,6 +111,16 @@ def test_digits_stay_inside_and_classes_differ():
     assert reached[..., -1].any()
 
 
+def test_beyond_ten_digits_classes_come_round_again():
+    clip = MovingMnist(seed=1, length=2, digits=23).clips(range(5))
+    classes = clip.attributes["class"]
+    assert all(sorted(row[n : n + 10]) == list(range(10)) for row in classes.tolist() for n in (0, 10))
+    assert not torch.equal(classes[:, :10], classes[:, 10:20])
+    assert all(len(set(row[20:])) == 3 for row in classes.tolist())
+    few = MovingMnist(seed=1, length=2, digits=10).clips(range(5))
+    assert torch.equal(few.attributes["class"], classes[:, :10])
+
+
 def test_speeds_are_one_to_four_either_way():
     clip = MovingMnist(seed=2, size=(128, 128), length=3).clips(range(300))
     steps = (clip.position.diff(dim=1) / 2 * 127).round().long()
@@ -199,7 +209,7 @@ def test_classes_are_the_labels_of_mnist():
         ({"protocol": "ball"}, "ink, box"),
         ({"size": (20, 64)}, "28"),
         ({"length": 0}, "at least 1"),
-        ({"digits": 11}, "1 to 10"),
+        ({"digits": 0}, "1 to 255"),
     ],
 )
 def test_mistakes_are_named(options, words):

@@ -1,6 +1,7 @@
 """Several processes give what one gives, over gloo on the CPU."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +32,8 @@ def alone(tmp_path_factory):
     return out
 
 
-def start_two(verb, out, chosen):
-    places = training.several(2)
+def start_two(verb, out, chosen, **environment):
+    places = [place | environment for place in training.several(2)]
     return [training.start(verb, out, chosen, f"{out}.{i}.told", place) for i, place in enumerate(places)]
 
 
@@ -69,6 +70,18 @@ def test_two_processes_learn_what_one_does_and_one_goes_on(alone, tmp_path):
     for line, other in zip(ours, theirs, strict=True):
         assert line.pop("kind") == other.pop("kind")
         assert line == pytest.approx(other, rel=1e-4, abs=1e-6)
+
+
+def test_the_fast_path_with_two_processes_and_resume_learns_what_one_plain_one_does(alone, tmp_path):
+    out = tmp_path / "run"
+    for verb, length in (("begin", 10), ("resume", LENGTH)):
+        for child in start_two(verb, out, config(length, evaluate_every=10), REHEARSE="yes"):
+            assert training.finish(child, 120) == 0
+        for rank in range(2):
+            told = (tmp_path / f"run.{rank}.told").read_text()
+            recordings = int(re.search(r"(\d+) recordings, off: None", told)[1])
+            assert recordings
+    assert_close(out, alone)
 
 
 def test_two_processes_go_on_with_what_one_began(alone, tmp_path):

@@ -25,7 +25,7 @@ WEIGHTS = Weights(1.0, 0.01, 1.0, 0.1, 0.0)
 
 
 def plan(**changes):
-    settings = Settings(1e-3, 3e-2, True, 0.1, 0.5, WEIGHTS, 0.0)
+    settings = Settings(1e-3, 3e-2, True, False, 0.1, 0.5, WEIGHTS, 0.0)
     return replace(settings, **changes)
 
 
@@ -116,6 +116,24 @@ def test_the_foreground_phase_teaches_the_foreground_and_then_whole_frames(over)
     assert not torch.allclose(loss, wrong, rtol=0.01)
     missed = object_error(output.frame, whole, state.background)  # of whole frames in both phases
     torch.testing.assert_close(report[STATISTICS.index("l2_object")], missed)
+
+
+@pytest.mark.parametrize(("growth", "shown"), [(0.0, 0.0), (1.0, 0.4621172), (40.0, 1.0)])
+def test_at_dawn_targets_are_as_bright_as_the_background_is_shown(growth, shown):
+    model, learner, _ = make()
+    scene = torch.full((3, 32, 32), 90, dtype=torch.uint8)
+    clip = torch.maximum(frames(length=2), scene)
+    state = model.start(2, scene)
+    model.compose.background_growth.fill_(growth)
+    _, output = model.step(clip[:, 0], state)
+    whole = clip[:, 1] / 255
+    foreground = warmup_target(whole, state.background)
+    target = torch.where(foreground > 0, foreground, shown * whole)
+    only = Weights(1.0, 0.0, 0.0, 0.0, 0.0)
+    loss, _, _ = learner(state, [lesson(clip)], plan(dawn=True, weights=only))
+    torch.testing.assert_close(loss, reconstruction(output.frame, target))
+    before, _, _ = learner(state, [lesson(clip)], plan(background=False, dawn=True, weights=only))
+    assert torch.allclose(loss, before) == (growth == 0)  # nothing jumps when the foreground phase ends
 
 
 def test_what_each_time_teaches():

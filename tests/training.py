@@ -14,6 +14,8 @@ import torch
 from loci import checkpoint, presets
 from loci.config import Stage
 from loci.errors import UserError
+from loci.train import loop
+from loci.train.fast import FastStep
 from loci.train.run import begin, resume
 from loci.worlds.moving_mnist import MovingMnist
 
@@ -35,6 +37,14 @@ def work(verb, out, config, told, environment, limit):
     """In the child: train, leaving what was said in `told` and the exit code of the command line."""
     torch.set_num_threads(1)
     os.environ.update(environment)
+    rehearsed = []
+    if "REHEARSE" in environment:  # the fast path's motions without a GPU
+
+        def rehearse(*args, **kwargs):
+            rehearsed.append(FastStep(*args, **kwargs, rehearse=True))
+            return rehearsed[-1]
+
+        loop.FastStep = rehearse
     if limit is not None:
         import resource
 
@@ -50,6 +60,7 @@ def work(verb, out, config, told, environment, limit):
     except RuntimeError as error:
         text.write(f"{type(error).__name__}: {error}")
         code = 1
+    text.write("".join(f" {len(step.recordings)} recordings, off: {step.off}" for step in rehearsed))
     Path(told).write_text(text.getvalue())
     os._exit(code)
 

@@ -259,6 +259,8 @@ class TrainConfig:
     """How fast sizes are let in, against the paper's pace of one learning rate an update."""
     brightening: float | None = None
     """How fast the background is let in, likewise; as fast as the sizes unless given."""
+    dawn: bool = False
+    """Show the background in targets no brighter than in predictions, so that nothing jumps as it is let in."""
     start_rate: float = 30.0
     """The learning rate of the slots' start, as a multiple of the others'."""
     given: int = 10

@@ -74,6 +74,7 @@ def cater_unsupervised() -> Config:
             foreground=40_000,
             growth=60,
             brightening=0.25,
+            dawn=True,
             precision="bfloat16",
             log_every=500,
             picture_every=10_000,

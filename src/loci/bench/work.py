@@ -12,7 +12,7 @@ from torch import Tensor
 from loci import random
 from loci.config import Config
 from loci.errors import UserError
-from loci.kernels.fast import FastWatch, Precision
+from loci.kernels.fast import PATIENCE, FastWatch, Precision
 from loci.model import Loci
 from loci.train.fast import FastStep
 from loci.train.optimise import Optimisers
@@ -93,7 +93,8 @@ def tracking(config: Config, batch: int, device: torch.device, precision: Precis
         at += 1
         return out
 
-    return Work(step, model, _methods(model), 2, quick)
+    late = PATIENCE if quick.on_cpu and fast else 0
+    return Work(step, model, _methods(model), late + 2, quick)
 
 
 def _methods(model: Loci) -> list[tuple[Any, str, str]]:

@@ -22,8 +22,8 @@ EXAMPLES = """
 class Bench:
     """Measure one step in the middle of a sequence: an update of training, or a step of tracking.
 
-    It is the step that `loci train` and `loci track` run, on made-up frames. On a machine that others use too, compare
-    `ms_fastest` and `processor_ms_per_step`.
+    It is the step that `loci train` and `loci track` run, on made-up frames. On a machine that others use too, look at
+    `ms_fastest`, and at `times_faster_than_plain`, for which both take turns.
     """
 
     work: Annotated[Literal["train", "infer"], tyro.conf.Positional]
@@ -55,8 +55,10 @@ class Bench:
 def main(words: list[str]) -> int:
     """Run the command."""
     options = console.parse(Bench, words, "bench", EXAMPLES)
-    if min(options.repeats, options.batch or 1, options.threads or 1) < 1:
-        raise UserError("--repeats, --batch and --threads must be 1 or more")
+    for name in ("repeats", "batch", "slots", "side", "threads"):
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            raise UserError(f"--{name} {number}: it must be 1 or more")
     result = _measure(options)
     if options.json:
         print(json.dumps(result))  # noqa: T201
@@ -103,6 +105,7 @@ def _measure(options: Bench) -> dict[str, Any]:
     plain = make(config, batch, device, options.precision, False)
     for _ in range(plain.warm_up):
         plain.step()
+    result |= measure.beside_plain(work, plain, min(options.repeats, 30))
     loads = measure.loads(plain, options.work)
     flops = sum(load.flops for load in loads.values())
     result["gflop_per_step"] = flops / 1e9

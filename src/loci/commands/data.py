@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import typing
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from loci.commands import console
-from loci.errors import UserError
+from loci.errors import UserError, near
 
 if TYPE_CHECKING:
     from loci.data.source import Source, Split
@@ -32,6 +31,7 @@ SHOW = """
   loci data show cater --seed 3 --out look
   loci data show moving_mnist --option digits=3 protocol=ink --out look
 """
+_EXAMPLES = {bool: "true or false", int: "a whole number such as 3", float: "a number such as 2.5"}
 USAGE = """usage: loci data {make,show} WORLD [options]
 
   make  write clips of a world with their labels, in the real data set's layout
@@ -76,8 +76,8 @@ class Show:
 
     world: Name
     """Which world."""
-    out: Path
-    """The folder."""
+    out: Path = Path("shown")
+    """The folder to write to."""
     seed: int = 0
     """Another seed, other clips."""
     split: SplitName = "train"
@@ -105,8 +105,7 @@ def main(words: list[str]) -> int:
         return make(console.parse(Make, words[1:], "data make", MAKE))
     if words[0] == "show":
         return show(console.parse(Show, words[1:], "data show", SHOW))
-    near = difflib.get_close_matches(words[0], ("make", "show"), n=1)
-    raise UserError(f"no such thing as `data {words[0]}`{f', did you mean {near[0]!r}?' if near else ''}: make or show")
+    raise UserError(f"no such thing as `data {words[0]}`{near(words[0], ('make', 'show'))}: make or show")
 
 
 def make(asked: Make) -> int:
@@ -137,15 +136,19 @@ def make(asked: Make) -> int:
 
 def show(asked: Show) -> int:
     """Draw some clips."""
-    from loci.data.write_picture import write_drawn, write_sheet
+    from loci.data.write_picture import draw_all, write_drawn, write_sheet
 
     if asked.count < 1 or asked.first < 0:
         raise UserError(f"--count {asked.count} --first {asked.first}: ask for at least 1 clip, from 0 on")
     source = _world(asked, asked.split)
-    clips = source.clips(range(asked.first, asked.first + asked.count), device=_device(asked.device)).to("cpu")
+    device, drawn = _device(asked.device), []
+    numbers = range(asked.first, asked.first + asked.count)
+    # One clip at a time: its masks take much more room than the pictures drawn from them.
+    for number in console.over(numbers, f"drawing {asked.world}"):
+        drawn.append(draw_all(source.clips([number], device=device).to("cpu"), source))
     sheet, video = asked.out / f"{asked.world}.png", asked.out / f"{asked.world}.mp4"
-    write_sheet(sheet, clips, source)
-    write_drawn(video, clips, source)
+    write_sheet(sheet, drawn)
+    write_drawn(video, drawn)
     console.say(f"{sheet}\n{video}")
     return 0
 
@@ -171,6 +174,8 @@ def _options(asked: Make | Show) -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"--option {word}: write NAME=VALUE")
+        if name in result:
+            raise UserError(f"--option {word}: {name} is given twice; give it once")
         result[name] = _value(word, text, kinds.get(name, str))
     return result
 
@@ -179,14 +184,15 @@ def _value(word: str, text: str, kind: Any) -> Any:
     choices = [choice for choice in (kind, *typing.get_args(kind)) if choice in (bool, int, float)]
     if not choices:
         return text
+    wanted = f"{text!r} is no {choices[0].__name__}, write {_EXAMPLES[choices[0]]}"
     try:
         value = json.loads(text.lower())
     except json.JSONDecodeError as error:
-        raise UserError(f"--option {word}: {text!r} is no {choices[0].__name__}") from error
+        raise UserError(f"--option {word}: {wanted}") from error
     if choices[0] is float and type(value) is int:
         return float(value)
     if type(value) is not choices[0]:
-        raise UserError(f"--option {word}: {text!r} is no {choices[0].__name__}")
+        raise UserError(f"--option {word}: {wanted}")
     return value
 
 
@@ -213,6 +219,8 @@ def _device(name: str) -> str:
     import torch
 
     try:
+        if torch.device(name).type not in ("cpu", "cuda"):
+            raise RuntimeError("clips are made on cpu or cuda")
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device {name}: not to be had here ({str(error).splitlines()[0]}); try cpu") from error

@@ -29,7 +29,9 @@ class Clip:
         background: [B,1,3,H,W] uint8, or [B,T,3,H,W] where it moves.
         visible: [B,T,N,H,W] bool, the pixels where the object is seen. They never overlap.
         whole: [B,T,N,H,W] bool, the pixels it would cover were it alone; `visible` lies inside.
-        position: [B,T,N,2] float32, row and column of its centre on screen, also where it is hidden or off screen.
+        position: [B,T,N,2] float32, row and column of its centre on screen, also where it is hidden or off screen. In
+            CATER (world and files) as its own camera gives them, -1 and 1 at the frame's outer edges: at most half a
+            pixel from the rule above.
         world: [B,T,N,3] float32, its centre in the world's own units.
         share: [B,T,N] float32, visible pixels / whole pixels; 0 where there are none.
         state: [B,T,N] uint8, one of ABSENT, VISIBLE, OCCLUDED (present, not contained, share under 0.05; also off

@@ -62,7 +62,9 @@ class CaterFolder:
         write_json(self._scene(number), {**scene, "image_filename": name, "image_index": number})
 
     def finish(self, count: int, sources: Mapping[Split, Source]) -> None:
-        """The lists of videos with the cell where the snitch ends."""
+        """The lists of videos with the cell where the snitch ends; also of clips beyond `count` made before."""
+        while self.done(count):
+            count += 1
         lines: dict[str, list[str]] = {name: [] for names in _LISTS.values() for name in names}
         for number in range(count):
             for name in _LISTS[self.place(number)[0]]:

@@ -32,18 +32,19 @@ class LabelledFolder:
 
     def done(self, number: int) -> bool:
         """The labels are written last."""
-        return self._labels(number).exists()
+        return self.labels_of(number).exists()
 
     def write(self, number: int, clip: Clip, source: Source) -> None:
         """Video, then labels."""
         name = f"videos/{number:05d}.mp4"
         write_video(self.root / name, clip.frames[0], RATE)
-        write_json(self._labels(number), labels(clip, source, [f"{name}#{t}" for t in range(clip.length)]))
+        write_json(self.labels_of(number), labels(clip, source, [f"{name}#{t}" for t in range(clip.length)]))
 
     def finish(self, count: int, sources: Mapping[Split, Source]) -> None:
         """Nothing is left to do."""
 
-    def _labels(self, number: int) -> Path:
+    def labels_of(self, number: int) -> Path:
+        """The file of a clip's labels."""
         return self.root / "labels" / f"{number:05d}.json"
 
 

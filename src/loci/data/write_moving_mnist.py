@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -12,26 +11,14 @@ import numpy as np
 from loci.data.clip import Clip
 from loci.data.source import Source, Split
 from loci.data.write import whole, write_json
-from loci.data.write_labels import labels
+from loci.data.write_labels import LabelledFolder, labels
 
 ARRAY = "mnist_test_seq.npy"
 _AT_ONCE = 256
 
 
-@dataclass(frozen=True)
-class MovingMnistFolder:
+class MovingMnistFolder(LabelledFolder):
     """`mnist_test_seq.npy`, `png/00000/000.png`, ... and `labels/00000.json`, ... of one split."""
-
-    root: Path
-    split: Split
-
-    def place(self, number: int) -> tuple[Split, int]:
-        """Clips are numbered as in the world."""
-        return self.split, number
-
-    def done(self, number: int) -> bool:
-        """The labels are written last."""
-        return self._labels(number).exists()
 
     def write(self, number: int, clip: Clip, source: Source) -> None:
         """A folder of pictures, then labels."""
@@ -42,10 +29,12 @@ class MovingMnistFolder:
                 part.mkdir()
                 for name, frame in zip(names, clip.frames[0, :, 0].numpy(), strict=True):
                     (part / Path(name).name).write_bytes(cv2.imencode(".png", frame)[1].tobytes())
-        write_json(self._labels(number), labels(clip, source, names))
+        write_json(self.labels_of(number), labels(clip, source, names))
 
     def finish(self, count: int, sources: Mapping[Split, Source]) -> None:
-        """The array of the first `count` clips; they are quicker made again than read."""
+        """The array of the first `count` clips or more, if there are; they are quicker made again than read."""
+        while self.done(count):
+            count += 1
         source, path = sources[self.split], self.root / ARRAY
         shape = (source.length, count, *source.size)
         if path.exists() and np.load(path, mmap_mode="r", allow_pickle=False).shape == shape:
@@ -56,6 +45,3 @@ class MovingMnistFolder:
                 some = range(first, min(first + _AT_ONCE, count))
                 array[:, some.start : some.stop] = source.clips(some, labels=False).frames[:, :, 0].transpose(0, 1)
             array.flush()
-
-    def _labels(self, number: int) -> Path:
-        return self.root / "labels" / f"{number:05d}.json"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
@@ -75,13 +76,17 @@ def _kind(clip: Clip, source: Source, thing: int) -> str:
 
 
 def _text(picture: Picture, text: str, at: tuple[int, int], colour: tuple[int, int, int]) -> Picture:
+    """Words that begin here, or as far to the left and down as it takes to see them whole."""
+    (wide, high), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 3)
+    at = (max(min(at[0], picture.shape[1] - wide), 0), max(at[1], high))
     for shade, line in (((0, 0, 0), 3), (colour, 1)):  # a dark rim keeps it legible on any ground
         picture = cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.4, shade, line, cv2.LINE_AA)
     return picture
 
 
-def _drawn(clip: Clip, source: Source) -> Iterator[Picture]:
-    return (draw(clip, source, time) for time in range(clip.length))
+def draw_all(clip: Clip, source: Source) -> Picture:
+    """All frames of the first clip with their labels, [T,H,W,3]."""
+    return np.stack([draw(clip, source, time) for time in range(clip.length)])
 
 
 def _grid(pictures: list[Picture], columns: int) -> Picture:
@@ -92,18 +97,17 @@ def _grid(pictures: list[Picture], columns: int) -> Picture:
     return np.concatenate(rows, 0)
 
 
-def write_sheet(path: Path, clips: Clip, source: Source) -> None:
-    """A contact sheet: a row for each clip, with frames from its first to its last."""
-    count = min(_COLUMNS, clips.length)
-    times = [round(n * (clips.length - 1) / max(count - 1, 1)) for n in range(count)]
-    pictures = [draw(clips[n : n + 1], source, time) for n in range(clips.batch) for time in times]
+def write_sheet(path: Path, drawn: Sequence[Picture]) -> None:
+    """A contact sheet of drawn clips [T,H,W,3] of one length: a row for each, from its first frame to its last."""
+    last = len(drawn[0]) - 1
+    count = min(_COLUMNS, last + 1)
+    pictures = [clip[round(n * last / max(count - 1, 1))] for clip in drawn for n in range(count)]
     with whole(path) as part:
         part.write_bytes(cv2.imencode(".png", cv2.cvtColor(_grid(pictures, count), cv2.COLOR_RGB2BGR))[1].tobytes())
 
 
-def write_drawn(path: Path, clips: Clip, source: Source) -> None:
-    """An mp4 of all clips, in a square of pictures."""
-    columns = int(np.ceil(clips.batch**0.5))
-    drawn = [_drawn(clips[n : n + 1], source) for n in range(clips.batch)]
-    frames = [torch.from_numpy(_grid(list(pictures), columns)) for pictures in zip(*drawn, strict=True)]
-    write_video(path, torch.stack(frames).permute(0, 3, 1, 2), _RATE)
+def write_drawn(path: Path, drawn: Sequence[Picture]) -> None:
+    """An mp4 of drawn clips [T,H,W,3] of one length, in a square of pictures."""
+    columns = math.ceil(len(drawn) ** 0.5)
+    frames = np.stack([_grid(list(pictures), columns) for pictures in zip(*drawn, strict=True)])
+    write_video(path, torch.from_numpy(frames).permute(0, 3, 1, 2), _RATE)

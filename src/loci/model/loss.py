@@ -38,6 +38,14 @@ def warmup_target(frame: Tensor, background: Tensor) -> Tensor:
     return frame * (torch.sqrt(difference(frame, background)) > FOREGROUND)
 
 
+def dawn_target(frame: Tensor, background: Tensor, shown: Tensor) -> Tensor:
+    """The foreground as it is, all else as bright as the background is shown in predictions: from Eq. 1 to the frame.
+
+    Ours. In the paper the target turns into the whole frame at once, before a background that is still black.
+    """
+    return torch.lerp(warmup_target(frame, background), frame, shown)
+
+
 @exact
 def reconstruction(predicted: Tensor, target: Tensor) -> Tensor:
     """L_BCE, pixel by pixel."""

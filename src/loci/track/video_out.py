@@ -40,7 +40,7 @@ def video_out(path: Path, rate: float, quality: int = 21) -> Iterator[Callable[[
             if count == 0:
                 stream.height, stream.width = even.shape[:2]
                 stream.pix_fmt = "yuv420p"
-            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24").reformat(format="yuv420p")
             picture.pts, picture.time_base = count, 1 / exact
             container.mux(stream.encode(picture))
             count += 1

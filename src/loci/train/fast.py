@@ -32,6 +32,7 @@ class Kind(NamedTuple):
     fresh: bool
     bootstrapping: tuple[bool, ...]
     background: bool
+    dawn: bool
     weights: Weights
     clip: float
 
@@ -103,6 +104,7 @@ class FastStep:
             state.fresh,
             tuple(lesson.bootstrapping for lesson in lessons),
             settings.background,
+            settings.dawn,
             settings.weights,
             settings.clip,
         )

@@ -85,7 +85,7 @@ class Optimisers:
             scale = (dropped - 1) * (settings.rate / (1 - BETAS[0] ** count))
             for parameter in learning:
                 average: Tensor = adam.state[parameter]["exp_avg"]
-                parameter.data.addcmul_(average, scale.to(average.dtype))
+                parameter.detach().addcmul_(average, scale.to(average.dtype))
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything a checkpoint needs, by name."""

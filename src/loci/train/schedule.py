@@ -49,6 +49,8 @@ class Settings:
     """Of the slots' start."""
     background: bool
     """Whether the foreground phase is over: targets are whole frames, and the background's parameters learn."""
+    dawn: bool
+    """Whether the background in targets is as dark as in predictions."""
     size_growth: float
     """x in sigma = tanh(x) · ..."""
     background_growth: float
@@ -88,6 +90,7 @@ class Schedule:
             rate=rate,
             start_rate=rate * train.start_rate,
             background=update >= train.foreground,
+            dawn=train.dawn,
             size_growth=train.growth * self.grown(update, 0),
             background_growth=brightening * self.grown(update, train.foreground),
             weights=Weights(loss.reconstruction, loss.position, loss.object, loss.time, now.supervision),

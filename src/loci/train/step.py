@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from loci.kernels import traces
 from loci.model import Loci, State
 from loci.model.frames import as_frame
-from loci.model.loss import loss_terms, object_error, warmup_target
+from loci.model.loss import dawn_target, loss_terms, object_error, warmup_target
 from loci.model.precision import rough
 from loci.train.optimise import Optimisers
 from loci.train.schedule import Settings
@@ -92,7 +92,7 @@ class Learner(nn.Module):
             self.model.decoder,
             state,
             output,
-            whole if settings.background else warmup_target(whole, state.background),
+            self._target(whole, state.background, settings),
             bootstrapping=lesson.bootstrapping,
             snitch=lesson.snitch if weights.supervision else None,
             regularise=weights.object > 0 or weights.time > 0,
@@ -111,6 +111,12 @@ class Learner(nn.Module):
             visible = (output.visible > 0.5).to(loss.dtype).sum(1).mean()
             report = torch.stack([loss, *terms, missed, visible, output.gates.mean()]).detach()
         return loss, state, report
+
+    def _target(self, whole: Tensor, background: Tensor, settings: Settings) -> Tensor:
+        """What the prediction is to be."""
+        if not settings.background:
+            return warmup_target(whole, background)
+        return dawn_target(whole, background, self.model.compose.shown()) if settings.dawn else whole
 
 
 def train_step(

@@ -26,7 +26,7 @@ RATE = 25
 """Frames per second."""
 
 _HIDDEN = 0.05  # the share below which a fish counts as occluded
-_PIXELS_AT_ONCE = 3_000_000  # frames of this many pixels are painted together
+_PIXELS_AT_ONCE = {"cpu": 1_000_000, "cuda": 3_000_000}  # frames of this many pixels are painted together
 _GRAINS = 10  # bits of each of the two uniform numbers in a grain of noise
 
 
@@ -85,13 +85,16 @@ class Aquarium:
         fish = cast(random.fold(keys, "fish"), self.fish, width / height)
         clip = torch.arange(len(index), device=device).repeat_interleave(self.length)
         number = torch.arange(self.length, device=device).repeat(len(index))
-        together = max(1, _PIXELS_AT_ONCE // (height * width))
-        parts = [
-            self._draw(keys[which], tank.at(which), fish.at(which), when, labels)
-            for which, when in zip(clip.split(together), number.split(together), strict=True)
-        ]
-        drawn = (torch.cat(values).unflatten(0, (len(index), self.length)) for values in zip(*parts, strict=True))
-        frames, background, visible, whole = drawn
+        together = max(1, _PIXELS_AT_ONCE[index.device.type] // (height * width))
+        drawn: list[Tensor] = []
+        for first in range(0, len(clip), together):
+            which, when = clip[first : first + together], number[first : first + together]
+            part = self._draw(keys[which], tank.at(which), fish.at(which), when, labels)
+            # Room for all at once: to keep the parts and join them would take twice as much.
+            drawn = drawn or [value.new_empty(len(clip), *value.shape[1:]) for value in part]
+            for everything, value in zip(drawn, part, strict=True):
+                everything[first : first + together] = value
+        frames, background, visible, whole = (value.unflatten(0, (len(index), self.length)) for value in drawn)
         if not labels:
             return Clip(frames, background, index=index)
         share = area(visible) / area(whole).clamp_min(1)

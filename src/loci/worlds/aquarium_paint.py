@@ -104,7 +104,8 @@ def _fish(here: _Local, looks: Looks, hue: Tensor, pose: Pose) -> tuple[Tensor, 
     u, v, sharp = here
     s = (0.5 + 0.5 * u).clamp(0, 1)
     # From the tail's root the body swells, and closes at the nose.
-    swell = torch.sin(math.pi * s * (1.15 - 0.15 * s)) * (1 - s).clamp_min(1e-4) ** (0.5 * of(looks.nose) - 0.2)
+    close = torch.exp((0.5 * of(looks.nose) - 0.2) * torch.log((1 - s).clamp_min(1e-4)))
+    swell = torch.sin(math.pi * s * (1.15 - 0.15 * s)) * close
     outline = torch.where(
         u.abs() < 1, of(looks.height) * 0.98 * swell.clamp_min(0) + of(looks.peduncle) * (1 - s) * (1 - s).sqrt(), -1.0
     )

@@ -111,7 +111,7 @@ def cast(keys: Tensor, fish: int, aspect: float) -> Fish:
     alone = torch.tensor(solitary, device=keys.device)[(drawn * len(solitary)).to(torch.int64)]
     common = torch.tensor(schooling, device=keys.device)[(drawn * len(schooling)).to(torch.int64)]
     size = numbers("size")
-    small, large = (low + (high - low) * size**1.5 for low, high in (_SCHOOL_SIZE, _SIZES))
+    small, large = (low + (high - low) * size * size.sqrt() for low, high in (_SCHOOL_SIZE, _SIZES))
     length = torch.where(together, small, large)
     distance = 1 - (torch.arange(fish, device=keys.device) + 0.2 + 0.6 * numbers("distance")) / fish
     offset = torch.where(together[:, None], numbers("offset", 2) - 0.5, 0.0) * length.new_tensor([0.75, 0.45])
@@ -159,7 +159,7 @@ def swim(fish: Fish, time: Tensor) -> Pose:
         scale=1 / (1 + _PERSPECTIVE * z),
         facing=torch.where(along < 0, -1.0, 1.0),
         shown=(along.abs() / forward).clamp_min(NARROWEST),
-        pitch=(torch.atan2(up, forward) * 0.8).clamp(-0.6, 0.6),
+        pitch=(torch.atan(up / forward) * 0.8).clamp(-0.6, 0.6),
         beat=beat,
         effort=0.45 + 0.55 * (speed / 0.5).clamp_max(1),
     )

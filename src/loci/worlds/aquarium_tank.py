@@ -95,7 +95,7 @@ def _sand(mood: Tensor, grains: Tensor, x: Tensor, row: Tensor, height: int) -> 
     edge = FLOOR + 0.012 * torch.sin(1.7 * x + 9 * mood[:, None, None]) + 0.006 * torch.sin(5 * x)
     below = (row - edge).clamp_min(0)
     patches = torch.nn.functional.avg_pool2d(grains[:, None], 5, 1, 2, count_include_pad=False)[:, 0]
-    ripples = 0.06 * torch.sin(90 * (below + 0.05) ** 0.5 + 3 * x)
+    ripples = 0.06 * torch.sin(90 * (below + 0.05).sqrt() + 3 * x)
     shade = 0.85 + 0.25 * (grains - 0.5) + 0.5 * (patches - 0.5) + ripples
     return torch.stack([shade * (0.55 + 3 * below).clamp_max(1), step(row - edge, height / 2)], 1)
 

@@ -64,10 +64,10 @@ def fill(tank: Tank, time: Tensor, size: tuple[int, int]) -> Water:
     shallow, fog, sand, air = _tints(mood)
     glow = 1 + 0.10 * _sine(time, mood[:, 1], 12, 30) + 0.04 * _sine(time, mood[:, 2], 4, 9)
     shafts = torch.sin(2.3 * (x + 0.5 * row) + 0.35 * when) + torch.sin(5.9 * (x + 0.55 * row) - 0.5 * when)
-    shafts = shafts.clamp_min(0) * (1 - row).clamp_min(0) ** 1.5
+    shafts = shafts.clamp_min(0) * (1 - row) * (1 - row).sqrt()
     net = caustics(1.3 * x, 2 * row, 1.1 * when)
     light = glow * (0.92 + 0.16 * shafts + 0.28 * net * (1.1 - row))
-    colour = _mix(shallow, fog, row[:, None] ** 0.7) * (1 + 0.22 * shafts + 0.05 * net)[:, None]
+    colour = _mix(shallow, fog, torch.exp(0.7 * torch.log(row))[:, None]) * (1 + 0.22 * shafts + 0.05 * net)[:, None]
     for hill in range(tank.hills.shape[1]):
         rough, cover = tank.hills[:, hill].unbind(1)
         colour = _mix(colour, (fog * 0.85 + 0.03) * (rough * light)[:, None], cover[:, None])

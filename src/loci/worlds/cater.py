@@ -13,9 +13,9 @@ from torch import Tensor
 from loci import random
 from loci.data.cater_geometry import CELLS, REACH, project, snitch_class
 from loci.data.clip import ABSENT, CARRIED, CONTAINED, OCCLUDED, VISIBLE, Clip
-from loci.data.source import SPLITS, Split
-from loci.errors import UserError
+from loci.data.source import Split
 from loci.worlds.areas import area
+from loci.worlds.arguments import check
 from loci.worlds.cater_scene import carried, draw, events, holders, to_json
 from loci.worlds.cater_script import LENGTH, SIZES, Script, write
 from loci.worlds.render import Rendering, render
@@ -45,12 +45,7 @@ class Cater:
     jitter: bool = False
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise UserError(f"split {self.split!r} is not one of {', '.join(SPLITS)}")
-        if min(self.size) < 8:
-            raise UserError(f"size {self.size} is too small: take at least 8 x 8, such as (60, 80) or (240, 320)")
-        if self.length < 1:
-            raise UserError(f"length {self.length} is not a number of frames: take 1 to {LENGTH}, or more")
+        check(self.split, self.size, self.length, 8)
 
     @property
     def names(self) -> Mapping[str, tuple[str, ...]]:

@@ -52,8 +52,8 @@ class Cast(NamedTuple):
 def out_of_sight(position: Tensor, camera: Camera = CAMERA) -> Tensor:
     """Whether nothing of a body at these places [...,2] on the floor can be seen."""
     matrix = camera.rows(position.device, position.dtype)
-    world = torch.cat([position, torch.full_like(position[..., :1], SIZE)], -1)
-    column, row, _, depth = (world @ matrix[:, :3].T + matrix[:, 3]).unbind(-1)
+    x, y = position.unbind(-1)
+    column, row, _, depth = (r[0] * x + r[1] * y + r[2] * SIZE + r[3] for r in matrix)
     reach = math.sqrt(2) * SIZE
     wide, high = reach * matrix[0, :3].norm(), reach * matrix[1, :3].norm()
     # Only the sides and the near edge let bodies out of sight: the far floor ends above the frame or at the horizon.

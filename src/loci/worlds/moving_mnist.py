@@ -26,6 +26,7 @@ _INK = 128  # a pixel belongs to a digit from half the full brightness on
 _HIDDEN = 0.05  # the share below which a digit counts as occluded
 _STRIDE = 0.1  # speed in the "box" protocol, in units of the room there is to move
 _FASTEST = 4
+_MOST = 255
 
 
 def triangle(start: Tensor, speed: Tensor, room: Tensor, time: Tensor) -> Tensor:
@@ -50,8 +51,9 @@ def clamped(start: Tensor, speed: Tensor, time: Tensor) -> Tensor:
 class MovingMnist:
     """Digits on black that pass through each other and bounce off the borders.
 
-    `protocol="ink"` is the paper's: each digit cut to its ink, no two of one class, speed per axis a whole number of
-    pixels from 1 to 4 with either sign, anywhere it fits, exact reflection, digits added and clipped to 1.
+    `protocol="ink"` is the paper's: each digit cut to its ink, no two of one class (beyond ten digits: of the
+    first ten, the second ten, ...), speed per axis a whole number of pixels from 1 to 4 with either sign, anywhere it
+    fits, exact reflection, digits added and clipped to 1.
     `protocol="box"` is the other common one (Srivastava et al. 2015): whole 28×28 boxes of any classes, a tenth of the
     room to move per step in any direction, each step cut off at the wall, the brighter digit shows.
 
@@ -72,9 +74,8 @@ class MovingMnist:
         check(self.split, self.size, self.length, 28)
         if self.protocol not in get_args(Protocol):
             raise UserError(f"protocol {self.protocol!r}: choose one of {', '.join(get_args(Protocol))}")
-        most = 10 if self.protocol == "ink" else 255
-        if not 1 <= self.digits <= most:
-            raise UserError(f"digits {self.digits}: choose 1 to {most} (the ink protocol has no two of one class)")
+        if not 1 <= self.digits <= _MOST:
+            raise UserError(f"digits {self.digits}: choose 1 to {_MOST}")
 
     def __len__(self) -> int:
         return 2**31
@@ -118,7 +119,8 @@ class MovingMnist:
     def _choose(self, keys: Tensor, digits: mnist.Digits) -> tuple[Tensor, Tensor]:
         """Class and number of each digit, [B,N] each."""
         if self.protocol == "ink":
-            classes = random.bits(random.fold(keys, "classes"), (10,)).argsort(-1)[:, : self.digits]
+            rounds = -(-self.digits // 10)
+            classes = random.bits(random.fold(keys, "classes"), (rounds, 10)).argsort(-1).flatten(1)[:, : self.digits]
         else:
             classes = random.integers(random.fold(keys, "classes"), 10, (self.digits,))
         drawn = random.integers(random.fold(keys, "digits"), 2**40, (self.digits,))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import Any
 
 from loci.data.source import Source
-from loci.errors import UserError
+from loci.errors import UserError, near
 
 WORLDS = ("moving_mnist", "cater", "clevrer", "aquarium")
 
@@ -20,7 +19,7 @@ def open_world(name: str, **options: Any) -> Source:
     for option in given:
         if option not in known:
             raise UserError(
-                f"world {name} has no option {option!r}{_near(option, known)}: choose from {', '.join(known)}"
+                f"world {name} has no option {option!r}{near(option, known)}: choose from {', '.join(known)}"
             )
     source: Source = kind(**given)
     return source
@@ -44,9 +43,4 @@ def world_class(name: str) -> Any:
         from loci.worlds.aquarium import Aquarium
 
         return Aquarium
-    raise UserError(f"no world {name!r}{_near(name, WORLDS)}: choose one of {', '.join(WORLDS)}")
-
-
-def _near(word: str, choices: list[str] | tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(word, choices, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    raise UserError(f"no world {name!r}{near(name, WORLDS)}: choose one of {', '.join(WORLDS)}")

@@ -21,7 +21,7 @@ from torch.nn import functional
 from loci.kernels import render as kernels
 from loci.worlds.render_bodies import Bodies, Candidates, cast, faces, tables
 from loci.worlds.render_camera import Eye, open_eye
-from loci.worlds.render_light import AMBIENT, Lamps, lamps
+from loci.worlds.render_light import AMBIENT, Lamps, lamps, together
 from loci.worlds.render_shade import Floor, Surface, floor_shadows, lay, shade
 from loci.worlds.render_shapes import Vector, unit
 from loci.worlds.scene import CATER_CAMERA, Camera, Scene
@@ -91,7 +91,7 @@ def render(
         one = scene[entry : entry + 1]
         light = lamps(None if one.lights is None else one.lights[0], device)
         fine, grid = lay(eye, light, size), lay(eye, light, shadow_grid(size))
-        empty = fine.given.T @ light.energy + torch.tensor(AMBIENT, device=device)
+        empty = together(light, fine.given) + torch.tensor(AMBIENT, device=device)
         backgrounds[entry, 0] = encode(empty).T.view(3, height, width)
         for first in range(0, scene.length, stretch):
             part = slice(first, first + stretch)
@@ -120,7 +120,8 @@ def _fused(scene: Scene, eye: Eye, labels: bool) -> Rendering:
 def encode(light: Tensor) -> Tensor:
     """Linear light as 8-bit sRGB."""
     light = light.clamp(0, 1)
-    curve = torch.where(light <= 0.0031308, 12.92 * light, 1.055 * light.clamp(min=0.0031308) ** (1 / 2.4) - 0.055)
+    power = torch.exp(torch.log(light.clamp(min=0.0031308)) / 2.4)
+    curve = torch.where(light <= 0.0031308, 12.92 * light, 1.055 * power - 0.055)
     return (curve * 255 + 0.5).to(torch.uint8)
 
 

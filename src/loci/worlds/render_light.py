@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -54,6 +55,15 @@ def received(light: Lamps, p: Vector, n: Vector) -> Tensor:
     reach = torch.sqrt(dot((position[0], position[1], position[2]), (position[0], position[1], position[2])))
     facing = dot((position[0], position[1], position[2]), to).clamp(min=0) / reach
     return dot(n, to).clamp(min=0) * facing / (squared * squared)
+
+
+def together(light: Lamps, shares: Tensor) -> Tensor:
+    """What the lamps give [M,3] when these shares [L,M] of their energies arrive.
+
+    Added one by one: the sums of a matrix product may be rounded otherwise on another processor.
+    """
+    parts = (share[:, None] * energy for share, energy in zip(shares, light.energy, strict=True))
+    return functools.reduce(torch.add, parts)
 
 
 def passing(kind: int, origin: Vector, to: Vector, scale: Tensor, radius: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loci.worlds.render_bodies import Bodies, dim, mirror, reflected, shadows
 from loci.worlds.render_camera import Eye, boxes, centres, pixels
-from loci.worlds.render_light import AMBIENT, Lamps, received
+from loci.worlds.render_light import AMBIENT, Lamps, received, together
 from loci.worlds.render_shapes import CONE, CUBE, CYLINDER, SPHERE, SPL, Vector, along, dot, unit
 from loci.worlds.scene import SHAPES
 
@@ -119,11 +119,11 @@ def shade(bodies: Bodies, eye: Eye, light: Lamps, floor: Floor, free: Tensor, op
     reaching = shadows(bodies, light, s.point, s.normal, s.frame, s.which)
     colour = bodies.colour[s.which]
     arriving = received(light, s.point, s.normal) * reaching
-    matt = colour / FLOOR * (arriving.T @ light.energy + _surround(s.normal))
+    matt = colour / FLOOR * (together(light, arriving) + _surround(s.normal))
     bounce = mirror(s.seen, s.normal)
     metal = bodies.metal[s.which]
     glint = _glint(light, s.point, bounce, metal) * reaching
-    gloss = torch.where(metal[:, None], colour, 1.0) * (glint.T @ light.energy)
+    gloss = torch.where(metal[:, None], colour, 1.0) * together(light, glint)
     rings = bodies.kind[s.which] == SPL
     result = torch.where(metal, torch.where(rings, RINGS_DIFFUSE, METAL_DIFFUSE), 1.0)[:, None] * matt + gloss
     shiny = torch.nonzero(metal)[:, 0]
@@ -178,9 +178,9 @@ def _around(
     row = ((row + 1) * (height / 2)).clamp(0, height - 1).to(torch.int64)
     column = ((column + 1) * (width / 2)).clamp(0, width - 1).to(torch.int64)
     at = row * width + column
-    result = (given * free[:, frame, at]).T @ light.energy + open_[frame, at][:, None] * ambient
+    result = together(light, given * free[:, frame, at]) + open_[frame, at][:, None] * ambient
     result = below * result + (1 - below) * torch.tensor(SKY, device=frame.device)
     which_ray, which, place, normal = reflected(bodies, start, ray, frame, own)
-    lit = received(light, place, normal).T @ light.energy + _surround(normal)
+    lit = together(light, received(light, place, normal)) + _surround(normal)
     result[which_ray] = bodies.colour[which] / FLOOR * lit * torch.where(bodies.metal[which], 0.6, 1.0)[:, None]
     return result

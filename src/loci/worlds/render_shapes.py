@@ -176,9 +176,10 @@ def normal(kind: int, p: Vector) -> Vector:
         out = (radius - (CYLINDER_RADIUS - CYLINDER_ROUNDING)).clamp(min=0) / radius
         return unit((x * out, y * out, z - z.clamp(-inner, inner)))
     if kind == CONE:
-        # CATER's cone has flat sides: the normal is that of the side's middle.
+        # CATER's cone has flat sides: the normal is that of the side's middle. Angles are float64, lest their last bit,
+        # which depends on the processor and on the batch, decide between two sides.
         side = 2 * math.pi / CONE_SIDES
-        turn = (torch.floor(torch.atan2(y, x) / side) + 0.5) * side
+        turn = (torch.floor(torch.atan2(y.double(), x.double()) / side) + 0.5).to(x.dtype) * side
         base = z < -1 + 1e-3
         flat = torch.where(base, 0.0, 2 / math.sqrt(5.0))
         return torch.cos(turn) * flat, torch.sin(turn) * flat, torch.where(base, -1.0, 1 / math.sqrt(5.0))
