@@ -132,7 +132,7 @@ def movie(path: Path, page: Path) -> str:
         source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
     else:
         source = html.escape(Path(os.path.relpath(path, page.parent)).as_posix())
-    return f'<video controls loop muted src="{source}"></video>'
+    return f'<video controls loop muted preload="auto" src="{source}"></video>'
 
 
 def table(rows: Mapping[str, object]) -> str:
