@@ -1,4 +1,8 @@
-"""Recorded tensors, and a replay of the recorded steps."""
+"""Recorded tensors, and a replay of the recorded steps.
+
+The recording at the fine resolution is too large for the repository, which has it thinned: all weights and gradients,
+the video, and of every picture each 13th number (`thinned` made it). The whole one is tested where ../shared has it.
+"""
 
 import json
 from pathlib import Path
@@ -22,6 +26,28 @@ def load(name):
     with safe_open(path, "pt") as file:
         config = json.loads((file.metadata() or {}).get("config", "{}"))
         return {key: file.get_tensor(key) for key in file.keys()}, config  # noqa: SIM118
+
+
+THIN = 13
+LARGE = 2_000
+
+
+def thinned(tensors):
+    """What of a recording fits into the repository."""
+    kept = {}
+    for key, tensor in tensors.items():
+        if key.startswith("step") and key.endswith(("/frame_in", "/target")):
+            continue  # they are frames of the video
+        picture = key.startswith("step") and "/grad/" not in key and tensor.numel() > LARGE
+        kept[key] = (tensor.flatten()[::THIN] if picture else tensor).clone()
+    return kept
+
+
+def shown(tensors, index):
+    """The frame of a recorded step, and its target."""
+    if f"step{index:02d}/frame_in" in tensors:
+        return tensors[f"step{index:02d}/frame_in"], tensors[f"step{index:02d}/target"]
+    return tensors["video"][:, max(0, index - 3)], tensors["video"][:, max(0, index - 2)]
 
 
 def model_from(config, tensors, dtype=torch.float32):

@@ -17,8 +17,9 @@ from loci import presets
 from loci.config import FEATURES, DecoderConfig, EncoderConfig, ModelConfig, SearchConfig, TransitionConfig
 from loci.errors import UserError
 from loci.evaluate import metrics
+from loci.kernels.stride import stride_conv, upsample_conv
 from loci.model import Loci, State
-from loci.model.blocks import match_channels, upsample_conv
+from loci.model.blocks import match_channels
 from loci.model.encoder import CHANNELS, View, twelve_channels, view_parts
 from loci.model.geometry import centre, gaussian, prioritise, soft_argmax
 from loci.model.loss import loss_terms, object_error, warmup_target
@@ -416,6 +417,34 @@ def test_wrong_frames_are_refused_by_name(change, words):
         model.step(change(frames(model)[:, 0]), model.start(2))
 
 
+def test_what_is_wrong_with_a_video_is_named_with_its_time():
+    model = make()
+    video = frames(model)
+    video[1, 2, 0, 3, 3] = math.nan
+    with pytest.raises(UserError, match="at time 2: frame has a NaN in batch entry 1"):
+        model.observe(video, model.start(2))
+    with pytest.raises(UserError, match="frames have type ndarray"):
+        model.observe(video.numpy(), model.start(2))
+    with pytest.raises(UserError, match="background is a ndarray"):
+        model.start(2, video[0, 0].numpy())
+
+
+def test_states_of_other_networks_are_refused():
+    model, other = make(), make(gestalt=6, resolution="fine")
+    with pytest.raises(UserError, match=r"frames of 64x80, here frames of 16x20; a Gestalt of 6, here"):
+        model.step(frames(model)[:, 0], other.start(2))
+    with pytest.raises(UserError, match="2 slots, Gestalt 12, frames 16x20, 3 slots, Gestalt 12"):
+        State.join([model.start(1), model.start(1, slots=2)])
+    with pytest.raises(UserError, match="these are: none"):
+        State.join([])
+    assert model.start(3).gather([]).time.shape == (0,)
+
+
+def test_a_whole_config_gives_its_network():
+    config = presets.smoke()
+    assert Loci(config).config == config.model
+
+
 def test_bytes_and_floats_are_the_same_picture():
     model = make(torch.float32)
     picture = torch.randint(0, 256, (2, 3, *model.size), dtype=torch.uint8)
@@ -488,6 +517,14 @@ def test_upsampling_is_a_transposed_convolution(inputs, outputs, height, width):
     layer = torch.nn.ConvTranspose2d(inputs, outputs, 12, stride=4, padding=4).double()
     x = torch.rand(2, inputs, height, width, dtype=torch.float64)
     torch.testing.assert_close(upsample_conv(x, layer.weight, layer.bias), layer(x))
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_a_stride_of_four_is_that_of_a_convolution(inputs, outputs, height, width):
+    layer = torch.nn.Conv2d(inputs, outputs, 11, stride=4, padding=5).double()
+    x = torch.rand(2, inputs, 4 * height, 4 * width, dtype=torch.float64)
+    torch.testing.assert_close(stride_conv(x, layer.weight, layer.bias), layer(x))
 
 
 def test_channel_skips():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import golden
-from loci import presets
+from loci import load, presets
 from loci.cli import main
 from loci.config import ModelConfig, TransitionConfig
 from loci.errors import UserError
@@ -47,6 +47,26 @@ def test_every_weight_of_ours_has_a_published_name():
     assert taken == sum(t.numel() for t in model.state_dict().values())
 
 
+def test_sizes_that_no_preset_has(tmp_path, capsys):
+    config = ModelConfig(height=64, width=64, resolution="coarse", gestalt=16, transition=TransitionConfig(heads=1))
+    torch.save({"model": export_published(Loci(config))}, tmp_path / "small.pt")
+    words = ["import", str(tmp_path / "small.pt"), str(tmp_path / "small.safetensors")]
+    assert main(words) == 2
+    assert "--model.gestalt" in capsys.readouterr().err
+    sizes = "--model.height 64 --model.width 64 --model.gestalt 16 --model.transition.heads 1 --model.slots 4"
+    assert main([*words, *sizes.split()]) == 0
+    again = load(tmp_path / "small.safetensors").config
+    assert (again.gestalt, again.slots, again.snitch) == (16, 4, False)
+    assert main([*words, "--preset", "caterr"]) == 2
+    assert "choose from moving_mnist" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["export-published", "moving_mnist", str(tmp_path / "file" / "out.pt")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
 def test_old_names():
     theirs = random_state_dict()
     old = {
@@ -70,6 +90,9 @@ def test_refusals_name_what_is_wrong(tmp_path):
         import_published(model, {**theirs, "what.is.this": torch.zeros(1)})
     with pytest.raises(UserError, match=r"predictor\.std_alpha has shape \(2,\), expected \(1,\)"):
         import_published(model, {**theirs, "predictor.std_alpha": torch.zeros(2)})
+    twice = {**theirs, "encoder.module." + "x": torch.zeros(1), "encoder.x": torch.zeros(1)}
+    with pytest.raises(UserError, match=r"two tensors for encoder\.x"):
+        import_published(model, twice)
     lstm = Loci(ModelConfig(height=64, width=64, transition=TransitionConfig(cell="lstm")))
     with pytest.raises(UserError, match="no LSTM"):
         export_published(lstm)

@@ -11,6 +11,7 @@ import torch
 import loci
 import training
 from loci import checkpoint, cli, presets
+from loci.commands import train
 from loci.commands.train_display import Display, duration, line
 from loci.config import Config, Stage, TransitionConfig
 from loci.data.clip import Clip
@@ -115,6 +116,10 @@ def test_resume_by_command_and_what_it_refuses(run, capsys):
         (["smoke", "--data.options", "seed=3", "--out", "x"], "use --train.seed"),
         (["smoke", "--data.options", "digit=3", "--out", "x"], "did you mean 'digits'"),
         (["smoke", "--data.background", "none.png", "--out", "x"], "none.png cannot be read"),
+        (["SMOKE", "--out", "x"], "did you mean 'smoke'"),
+        (["none.json", "--out", "x"], "none.json cannot be read as a config: No such file"),
+        (["smoke", "--train.seed", str(10**30), "--out", "x"], "64 bits"),
+        (["smoke", "--train.stages.0.rate", "1e38", "--out", "x"], "100 at most"),
         (["video", "--out", "x"], "--data.path PATH"),
         (["video", "--data.path", "/nowhere.mp4", "--out", "x"], "there is no /nowhere.mp4"),
     ],
@@ -129,6 +134,74 @@ def test_mistakes_end_with_2_and_a_way_out(words, said, capsys, tmp_path, monkey
     assert code == 2
     assert said in captured.err + captured.out
     assert not list(tmp_path.glob("x/checkpoints/*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (["--out", "x", "smoke"], ["smoke", "--out", "x"]),
+        (["--dry-run", "smoke"], ["smoke", "--dry-run"]),
+        (["smoke", "--out=x", "--model.snitch", "true"], ["smoke", "--out", "x", "--model.snitch"]),
+        (["smoke", "--out", "x", "--train.fast=False"], ["smoke", "--out", "x", "--train.no-fast"]),
+        (["smoke", "--out", "x", "--train.log_every", "3"], ["smoke", "--out", "x", "--train.log-every", "3"]),
+    ],
+)
+def test_other_ways_to_say_the_same(words, same, monkeypatch):
+    """Options before the preset, with an equals sign, with true and false, with underscores."""
+    told = []
+    monkeypatch.setattr(train, "_train", lambda *asked: told.append(asked) or 0)
+    monkeypatch.setattr(train, "_rehearse", lambda *asked: told.append(asked) or 0)
+    assert cli.main(["train", *words]) == cli.main(["train", *same]) == 0
+    assert told[0] == told[1]
+
+
+def test_resume_with_an_equals_sign_and_a_run_from_a_file(run, tmp_path, capsys):
+    assert cli.main(["train", f"--resume={run}", "--train.updates=1"]) == 2
+    assert "updates already" in capsys.readouterr().err
+    stages = [{"updates": 1, "rate": 0.001}, {"updates": 2, "rate": 0.0001, "final": 0.5}]
+    values = json.loads((run / "config.json").read_text())
+    values["train"] |= {"stages": stages, "updates": None}
+    (tmp_path / "mine.json").write_text(json.dumps(values))
+    out = tmp_path / "again"
+    assert cli.main(["train", str(tmp_path / "mine.json"), "--out", str(out), "--train.seed", "5"]) == 0
+    told = json.loads((out / "config.json").read_text())
+    assert (told["train"]["seed"], len(told["train"]["stages"])) == (5, 2)
+    assert checkpoint.checkpoints(out)[0].stem == "000000003"
+
+
+def test_a_start_that_fails_is_no_run_yet(tmp_path, capsys):
+    """What is wrong with the data shows with the first frames; the same command, put right, begins."""
+    out, more = str(tmp_path / "run"), ["--train.stages.0.supervision", "0.1", "--model.snitch"]
+    assert cli.main(["train", *TINY, *more, "--out", out]) == 2
+    assert "supervision needs labels" in capsys.readouterr().err
+    assert cli.main(["train", *TINY, "--train.updates", "1", "--out", out]) == 0
+
+
+def test_frames_that_are_not_there_in_time_are_not_waited_for():
+    class Slow(Few):
+        def clips(self, indices, **more):
+            time.sleep(0.6)
+            return super().clips(indices, **more)
+
+    slow = feed(Slow())
+    slow.scene = Scene(torch.zeros(3, 32, 32, dtype=torch.uint8))
+    begun = time.monotonic()
+    assert not slow.ready(0, lambda: True)
+    assert time.monotonic() - begun < 0.5
+    assert slow.ready(0, lambda: False)
+    assert slow.get(0).frames.shape[0] == 4
+    assert slow.waited > 0.5
+    slow.close()
+
+
+def test_one_of_several_processes_writes_the_learned_background(tmp_path, monkeypatch):
+    from loci.train import scene
+
+    monkeypatch.setattr(scene, "pretrain", lambda *_, **__: None)
+    config = training.tiny(2)
+    config = replace(config, data=replace(config.data, background="learned"))
+    named_scene(config, MovingMnist(size=(32, 32), length=16), tmp_path, torch.device("cpu"), writes=False)
+    assert not list(tmp_path.iterdir())
 
 
 def test_dry_run_says_what_it_would_take_and_leaves_nothing(capsys, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,8 @@ import torch
 import training
 from loci import checkpoint
 from loci.errors import UserError
-from loci.train.processes import Processes, choose_device
+from loci.train import processes
+from loci.train.processes import LostError, Processes, choose_device, together
 
 LENGTH = 20
 SHIFT = "encoder.position_head.1.second.bias"
@@ -127,6 +129,55 @@ def test_a_lost_process_is_noticed_without_torchrun(tmp_path):
     assert "process 0 of 2" in told
     assert "most likely because another one has ended" in told
     assert "--resume" in told
+
+
+@pytest.mark.parametrize("ends", ["well", "with an error", "without another"])
+def test_the_wrapped_learner_goes_before_its_group(ends, monkeypatch):
+    """Were it the last to hold the group, both would wait for each other for ever."""
+    learners = []
+
+    class Learner:
+        pass
+
+    def work(_):
+        learner = Learner()
+        learner.itself = learner  # as modules hold each other
+        learners.append(weakref.ref(learner))
+        if ends == "with an error":
+            raise UserError("the disk is full")
+        if ends == "without another":
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
+        return 3
+
+    alive = []
+    monkeypatch.setattr(processes, "meet", lambda _: Processes(0, 2, torch.device("cpu")))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: alive.append(learners[0]()))
+    if ends == "well":
+        assert together("cpu", work) == 3
+    elif ends == "with an error":
+        with pytest.raises(UserError, match="the disk is full"):
+            together("cpu", work)
+    else:
+        with pytest.raises(LostError, match="most likely because another one has ended"):
+            together("cpu", work)
+    assert alive == [None]
+
+
+def test_an_error_of_its_own_is_not_blamed_on_others(monkeypatch):
+    def work(_):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(processes, "meet", lambda _: Processes(0, 2, torch.device("cpu")))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        together("cpu", work)
+
+
+def test_an_environment_that_does_not_say_where_the_others_are(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(UserError, match="torchrun --nproc-per-node 2"):
+        processes.meet("cpu")
 
 
 def test_batches_are_shared_evenly():

@@ -9,7 +9,8 @@ import time
 import pytest
 
 import training
-from loci import checkpoint
+from loci import checkpoint, cli
+from loci.train import run as running
 
 COMMAND = [sys.executable, "-m", "loci", "train"]
 WORDS = [
@@ -63,6 +64,43 @@ def test_sigterm_then_ctrl_c_save_and_say_how_to_go_on(run):
         done = int(checkpoint.checkpoints(run)[0].stem)
         assert done == training.updates_logged(run) > before
         assert f"after {done} updates, all of it saved" in said
+
+
+def test_a_signal_is_heard_while_the_first_frames_are_being_made(tmp_path):
+    """301 frames of CATER for sixteen videos take minutes on a CPU."""
+    out = tmp_path / "run"
+    process = launch(["cater", "--out", str(out)])
+    training.wait_for((out / "tensorboard").exists, 120)
+    time.sleep(0.5)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 20
+    assert process.returncode == 0
+    assert f"asked to end after 0 updates, all of it saved; go on with: loci train --resume {out}" in said
+    assert [file.stem for file in checkpoint.checkpoints(out)] == ["000000000"]
+
+
+def test_sigterm_before_anything_was_begun(monkeypatch, capsys, tmp_path):
+    def begin(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr(running, "begin", begin)
+    assert cli.main(["train", *WORDS, "--out", str(tmp_path / "run")]) == 0
+    assert "nothing is lost; begin again with the same command" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_the_program_ends_though_a_thread_is_busy():
+    code = (
+        "import sys, threading, time, loci.cli\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "loci.cli.main = lambda: print('done') or 3\n"
+        "loci.cli.run()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40)
+    assert (ended.returncode, ended.stdout) == (3, "done\n")
 
 
 def train_with_slow_saves(out, told):

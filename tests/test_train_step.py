@@ -14,7 +14,6 @@ from loci.model.loss import object_error, reconstruction, warmup_target
 from loci.model.state import tree_map
 from loci.train.feed import Batch
 from loci.train.loop import Trainer
-from loci.train.loop import lesson as teach
 from loci.train.optimise import GROUPS, Optimisers, group_of
 from loci.train.processes import Processes
 from loci.train.schedule import Schedule, Settings, Weights, rectification
@@ -142,13 +141,13 @@ def test_what_each_time_teaches():
     where = torch.arange(4.0)[None, :, None].expand(2, 4, 2)
     moving = Batch(video, video + 100, where)
     for time, now, following in ((-1, 0, 0), (0, 0, 1), (2, 2, 3)):
-        taught = teach(moving, time)
+        taught = moving.lesson(time)
         assert taught.bootstrapping == (time < 0)
         assert (taught.frame == now).all()
         assert (taught.target == following).all()
         assert (taught.background == now + 100).all()
         assert (taught.snitch == following).all()
-    still = teach(Batch(video, video[:, :1], None), 2)
+    still = Batch(video, video[:, :1], None).lesson(2)
     assert still.background is None
     assert still.snitch is None
 

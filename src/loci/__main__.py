@@ -1,7 +1,5 @@
 """`python -m loci` is `loci`."""
 
-import sys
+from loci.cli import run
 
-from loci.cli import main
-
-sys.exit(main())
+run()

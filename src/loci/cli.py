@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import logging
+import os
 import sys
+import threading
+from typing import NoReturn
 
 from loci.errors import UserError
 
@@ -47,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         print(f"loci: no command {name!r}{hint} One of: {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING  # one of torchrun's talks for all
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     try:
         module = importlib.import_module(f"loci.commands.{name.replace('-', '_').replace('import', 'import_')}")
         return int(module.main(rest) or 0)
@@ -61,5 +66,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
 
+def run() -> NoReturn:
+    """The program: `main`, and then out, though a thread may still be making frames that nobody will see."""
+    code = main()
+    with contextlib.suppress(OSError):  # nobody reads on
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if threading.active_count() > 1:
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -232,7 +232,7 @@ class Stage:
             self.resolution in (None, "coarse", "fine"),
             f"train.stages: resolution is {self.resolution!r}; choose coarse or fine",
         )
-        require(0 < self.rate < math.inf, f"train.stages: rate is {self.rate}; it must be positive")
+        require(0 < self.rate <= 100, f"train.stages: rate is {self.rate}; it must be positive, and 100 at most")
         require(
             0 <= self.supervision < math.inf, f"train.stages: supervision is {self.supervision}; it must be 0 or more"
         )
@@ -300,6 +300,10 @@ class TrainConfig:
             self.precision in ("float32", "bfloat16", "float64"),
             f"train.precision is {self.precision!r}; choose float32, bfloat16 or float64",
         )
+        require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit into 64 bits")
+        for name in ("start_rate", "growth", "brightening"):
+            value = getattr(self, name)
+            require(value is None or value <= 1e6, f"train.{name} is {value}; 1e6 is the most there can be")
         require(self.start_rate > 0, f"train.start_rate is {self.start_rate}; it must be positive")
         require(
             self.brightening is None or self.brightening >= 0,

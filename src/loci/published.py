@@ -14,6 +14,7 @@ from loci.config import ModelConfig
 from loci.errors import UserError
 from loci.model import Loci
 from loci.model.gatelord import GateL0RD
+from loci.track.atomic import atomic
 
 UNUSED = "background.local_bias"
 """A parameter of theirs that nothing reads; kept beside our weights, so that export gives back what came."""
@@ -144,7 +145,12 @@ def modern_name(name: str) -> str:
 
 def import_published(model: Loci, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Put a published state dict into the model; return what has no place in it, for `export_published`."""
-    given = {modern_name(name): tensor for name, tensor in tensors.items()}
+    given: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if given.setdefault(modern_name(name), tensor) is not tensor:
+            raise UserError(
+                f"this checkpoint has two tensors for {modern_name(name)}: by its old name and by its new one"
+            )
     wanted = layout(model)
     ours = model.state_dict()
     shapes = {name: _published_shape(name, _view(ours, place)) for name, place in wanted.items()}
@@ -160,7 +166,7 @@ def import_published(model: Loci, tensors: Mapping[str, Tensor]) -> dict[str, Te
         more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise UserError(
             f"this checkpoint does not fit the network: {'; '.join(problems[:8])}{more}. "
-            "Choose the preset it was trained with (--preset), or set its sizes (--model.…)."
+            "Choose the preset it was trained with (--preset), or set its sizes (--model.gestalt, --model.slots, ...)."
         )
     with torch.no_grad():
         for name, place in wanted.items():
@@ -187,9 +193,11 @@ def read_published(path: Path) -> dict[str, Tensor]:
 
 def write_published(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a state dict as the published code expects it, whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    torch.save({"model": dict(tensors)}, partial)
-    partial.replace(path)
+    try:
+        with atomic(path) as part, part.open("wb") as file:
+            torch.save({"model": dict(tensors)}, file)
+    except (OSError, RuntimeError) as error:  # torch says the second when the disk is full
+        raise UserError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def count_published(model: Loci) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -31,10 +33,41 @@ def parse(kind: type[A], words: list[str], name: str, examples: str, default: A 
 
     A wrong word ends the program with code 2, as tyro does.
     """
+    words = flags(kind, words)
     description = f"{(kind.__doc__ or '').strip()}\n\nExamples:\n{examples.strip()}"
     if default is None:
         return tyro.cli(kind, args=words, prog=f"loci {name}", description=description)
     return tyro.cli(kind, args=words, prog=f"loci {name}", description=description, default=default)
+
+
+def first() -> bool:
+    """Whether this is the process that talks, of those that torchrun has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def flags(kind: type, words: list[str]) -> list[str]:
+    """`--model.snitch true` as tyro has it, `--model.snitch`; and false as `--model.no-snitch`."""
+    switches = set(_switches(kind))
+    split = [part for word in words for part in (word.split("=", 1) if word.partition("=")[0] in switches else [word])]
+    told: list[str] = []
+    for word in split:
+        if told and told[-1] in switches and word.lower() in ("true", "false"):
+            name = told.pop()
+            begin = name.rfind(".") + 1 or len("--")
+            told.append(name if word.lower() == "true" else f"{name[:begin]}no-{name[begin:]}")
+        else:
+            told.append(word)
+    return told
+
+
+def _switches(kind: Any, path: str = "--") -> Iterator[str]:
+    hints = get_type_hints(kind)
+    for item in dataclasses.fields(kind):
+        name = path + item.name.replace("_", "-")
+        if dataclasses.is_dataclass(hints[item.name]):
+            yield from _switches(hints[item.name], f"{name}.")
+        elif hints[item.name] is bool:
+            yield name
 
 
 @contextmanager

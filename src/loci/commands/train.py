@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import os
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from loci import presets
 from loci.commands import console, train_phydnet
-from loci.config import Config, DataConfig, LossConfig, ModelConfig, TrainConfig
+from loci.config import Config, DataConfig, LossConfig, ModelConfig, TrainConfig, from_dict, to_dict
 from loci.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ EXAMPLES = """
   loci train cater --out runs/cater --data.source cater --data.path /data/CATER
   loci train video --data.path tank.mp4 --out runs/tank --model.slots 20
   loci train --resume runs/digits --train.updates 400000
+  loci train runs/digits/config.json --out runs/again --train.seed 1
   loci train phydnet --out runs/phydnet
   torchrun --nproc-per-node 2 -m loci train moving_mnist --out runs/digits
 """
@@ -31,7 +32,10 @@ EXAMPLES = """
 
 @dataclass(frozen=True)
 class Options:
-    """Train a network: `loci train PRESET --out RUN [--section.option value ...]`, or `loci train --resume RUN`."""
+    """Train a network: `loci train PRESET --out RUN [--section.option value ...]`, or `loci train --resume RUN`.
+
+    In place of a preset's name, a config.json: that of a run, or one of your own with stages as you like.
+    """
 
     out: Path | None = None
     """The run's folder, for a new run."""
@@ -48,7 +52,7 @@ def main(words: list[str]) -> int:
     if words[:1] == ["phydnet"]:  # the paper's rival, with a loop of its own
         return train_phydnet.main(words[1:])
     preset, resumed, words = _what(words)
-    start, found = Config() if preset is None else presets.PRESETS[preset](), None
+    start, found = Config() if preset is None else _start(preset), None
     if resumed is not None:
         from loci.train.checkpoint import newest
 
@@ -59,13 +63,13 @@ def main(words: list[str]) -> int:
     if preset is None and resumed is None:
         raise UserError(f"say what to train: one of {', '.join(presets.PRESETS)}, or --resume RUN")
     config = Config(options.model, options.data, options.loss, options.train)
-    if resumed is None and config.data.source in ("video", "images"):
+    if preset in presets.PRESETS and config.data.source in ("video", "images"):
         from loci.train.footage import fit
 
         asked = {name for word in words for name in ("height", "width", "slots") if word.startswith(f"--model.{name}")}
         config = fit(config, size=not asked & {"height", "width"}, slots="slots" not in asked)
     if options.dry_run:
-        return _rehearse(config)
+        return _rehearse(config, 0 if found is None else found[1].step)
     if resumed is None and options.out is None:
         raise UserError(f"say where the run shall be kept: loci train {preset} --out RUN")
     if resumed is not None and options.out not in (None, resumed):
@@ -75,21 +79,40 @@ def main(words: list[str]) -> int:
 
 def _what(words: list[str]) -> tuple[str | None, Path | None, list[str]]:
     """The preset or the run to resume, and the other words."""
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--resume=") else [word])]
     resumed = None
     if "--resume" in words:
         at = words.index("--resume")
         if at + 1 == len(words):
             raise UserError("--resume needs the folder of a run: loci train --resume RUN")
         resumed, words = Path(words[at + 1]), [*words[:at], *words[at + 2 :]]
-    if not words or words[0].startswith("-"):
+    values = {at + 1 for at, word in enumerate(words) if word.startswith("--") and "=" not in word}
+    values -= {at + 1 for at, word in enumerate(words) if word == "--dry-run"}
+    named = next((at for at, word in enumerate(words) if at not in values and _names(word)), 0)
+    if not words or words[named].startswith("-"):
         return None, resumed, words
-    if words[0] not in presets.PRESETS:
-        near = difflib.get_close_matches(words[0], presets.PRESETS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"no preset {words[0]!r}{hint} One of: {', '.join(presets.PRESETS)}")
+    if not _names(words[named]):
+        near = difflib.get_close_matches(words[named].lower(), presets.PRESETS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise UserError(f"no preset {words[named]!r}{hint} One of: {', '.join(presets.PRESETS)}; or a config.json")
     if resumed is not None:
-        raise UserError(f"--resume goes on with the run's own config: leave out the preset {words[0]!r}")
-    return words[0], None, words[1:]
+        raise UserError(f"--resume goes on with the run's own config: leave out the preset {words[named]!r}")
+    return words[named], None, words[:named] + words[named + 1 :]
+
+
+def _names(word: str) -> bool:
+    return word in presets.PRESETS or word.endswith(".json")
+
+
+def _start(name: str) -> Config:
+    """A preset, or what a file says."""
+    if name in presets.PRESETS:
+        return presets.PRESETS[name]()
+    try:
+        return from_dict(Config, json.loads(Path(name).read_text()))
+    except (OSError, ValueError) as error:  # a mistake in the config is a ValueError too
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{name} cannot be read as a config: {why}") from error
 
 
 def _presets() -> str:
@@ -98,12 +121,24 @@ def _presets() -> str:
 
 
 def _train(config: Config, out: Path | None, found: tuple[Path, Content] | None) -> int:
+    from loci.train.signals import TerminatedError, terminable
+
+    try:
+        with terminable():
+            return _conduct(config, out, found)
+    except TerminatedError:
+        again = "begin again with the same command" if found is None else f"go on with: loci train --resume {out}"
+        console.say(f"asked to end before the first update, nothing is lost; {again}")
+        return 0
+
+
+def _conduct(config: Config, out: Path | None, found: tuple[Path, Content] | None) -> int:
     from loci.commands.train_display import Display
     from loci.train.processes import LostError
     from loci.train.run import begin, resume
 
     assert out is not None
-    quiet = os.environ.get("RANK", "0") != "0"
+    quiet = not console.first()
     spent = 0.0 if found is None else found[1].extra["place"]["elapsed"]
     seconds = None if config.train.minutes is None else 60 * config.train.minutes - spent
     try:
@@ -126,7 +161,7 @@ def _conclude(outcome: Outcome) -> None:
         "interrupted": f"stopped after {updates} updates, all of it saved; go on with: loci train --resume {run}",
         "not finite": (
             f"stopped after {updates} updates: loss or gradients were not finite for too many updates in a row. "
-            f"{run} has the last good checkpoint, and in not_finite_0.json what it takes to see the batch again"
+            f"{run} has the last good checkpoint, and in not_finite.json what it takes to see the batch again"
         ),
     }
     console.say(f"{told[outcome.reason]}. The network: {run}")
@@ -136,18 +171,18 @@ def _conclude(outcome: Outcome) -> None:
     sys.stdout.flush()
 
 
-def _rehearse(config: Config) -> int:
-    import json
-
+def _rehearse(config: Config, done: int) -> int:
     from loci.commands.train_display import duration
-    from loci.config import to_dict
     from loci.train.rehearse import rehearse
 
+    rehearsal = rehearse(config, done)
+    if not console.first():
+        return 0
     console.say(json.dumps(to_dict(config), indent=2))
-    rehearsal = rehearse(config)
     rows = [(name, f"{count:,}") for name, count in rehearsal.parameters.items()]
     console.table("Parameters", ("part", "numbers"), [*rows, ("all", f"{sum(rehearsal.parameters.values()):,}")])
     for stage, seconds in enumerate(rehearsal.seconds):
         console.say(f"stage {stage + 1}: {1000 * seconds:.0f} ms an update")
-    console.say(f"{config.train.total:,} updates would take about {duration(rehearsal.total)} on {rehearsal.device}")
+    left = f"{config.train.total - done:,}" + (" more" if done else "")
+    console.say(f"{left} updates would take about {duration(rehearsal.total)} on {rehearsal.device}")
     return 0

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from loci.kernels.line import Line
+from loci.kernels.precision import rough
 from loci.kernels.record import Recorded, compiled, leaves, unsupported
 from loci.model import Code, Loci, State, StepOutput
 from loci.model.frames import as_frame, check_frame
-from loci.model.precision import rough
 from loci.model.state import stack, tree_map
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from loci.config import ModelConfig
+from loci.kernels.precision import exact
 from loci.model.blocks import Residual, UpBy4
 from loci.model.geometry import gaussian, prioritise
-from loci.model.precision import exact
 from loci.model.state import Code, Layers
 
 TINY = 1e-16

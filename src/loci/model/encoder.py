@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loci.config import FEATURES, Feature, ModelConfig
-from loci.model.blocks import DownBy4, Residual, ToVector, pixels_last, stride_conv
+from loci.kernels.precision import exact
+from loci.kernels.stride import pixels_last, stride_conv
+from loci.model.blocks import DownBy4, Residual, ToVector
 from loci.model.geometry import gaussian, prioritise, soft_argmax
-from loci.model.precision import exact
 from loci.model.state import Code
 
 CHANNELS: dict[Feature, int] = dict(zip(FEATURES, (3, 1, 1, 1, 1, 3, 1, 1), strict=True))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from loci.errors import UserError
+
+if TYPE_CHECKING:
+    from loci.config import ModelConfig
+    from loci.model.state import State
 
 
 def check_frame(frame: Tensor, size: tuple[int, int], batch: int, what: str) -> None:
@@ -32,6 +38,16 @@ def check_frame(frame: Tensor, size: tuple[int, int], batch: int, what: str) -> 
         entry = int(wrong.nonzero()[0, 0])
         came = "a NaN" if bool(frame[entry].isnan().any()) else f"values from {low[entry]:.4g} to {high[entry]:.4g}"
         raise UserError(f"{what} has {came} in batch entry {entry}; {expected}")
+
+
+def check_state(state: State, config: ModelConfig) -> None:
+    """Refuse the state of another network."""
+    came = (tuple(state.frame.shape[2:]), state.code.gestalt.shape[2], len(state.cells))
+    expected = (config.size, config.gestalt, config.transition.layers)
+    if came != expected:
+        names = ("frames of {0[0]}x{0[1]}", "a Gestalt of {0}", "{0} recurrent layers")
+        wrong = (n.format(c) + ", here " + n.format(e) for n, c, e in zip(names, came, expected, strict=True) if c != e)
+        raise UserError(f"the state is that of another network: {'; '.join(wrong)}. Take one from this one's `start`")
 
 
 def as_frame(frame: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from loci import random
-from loci.config import ModelConfig
+from loci.config import Config, ModelConfig
 from loci.errors import UserError
 from loci.model.compose import Compose
 from loci.model.decoder import Decoder
 from loci.model.encoder import Encoder, view_parts
-from loci.model.frames import as_frame, check_frame
+from loci.model.frames import as_frame, check_frame, check_state
 from loci.model.seed import Seed, difference, error_map
 from loci.model.state import Code, State, StepOutput, stack
 from loci.model.transition import Noise, Transition
@@ -34,9 +34,10 @@ class Draws(NamedTuple):
 class Loci(nn.Module):
     """The network. `start`, then `bootstrap` on the first frame, then `step`, `observe` or `imagine`."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig | Config) -> None:
+        """Build it, with weights drawn from torch's generator; of a run's config, the network's part is taken."""
         super().__init__()
-        self.config = config
+        self.config = config = config.model if isinstance(config, Config) else config
         self.size = config.size
         self.seed = Seed(config.gestalt, config.search)
         self.encoder = Encoder(config)
@@ -86,7 +87,7 @@ class Loci(nn.Module):
         if keys.shape != (batch,):
             raise UserError(f"keys have shape {tuple(keys.shape)}; expected ({batch},), one for each video")
         scene = torch.zeros(3, *self.size) if background is None else background
-        if scene.dim() == 3:
+        if isinstance(scene, Tensor) and scene.dim() == 3:
             scene = scene[None].expand(batch, -1, -1, -1)
         check_frame(scene, self.size, batch, "background")
         scene = as_frame(scene, self.dtype, self.device)
@@ -138,6 +139,7 @@ class Loci(nn.Module):
             draws: The random numbers, in place of those that follow from the state's key and time.
         """
         batch = state.time.shape[0]
+        check_state(state, self.config)
         check_frame(frame, self.size, batch, "frame")
         frame = as_frame(frame, self.dtype, self.device)
         if background is not None:
@@ -234,11 +236,15 @@ class Loci(nn.Module):
 
     def observe(self, frames: Tensor, state: State, *, noise: bool | None = None) -> tuple[State, StepOutput]:
         """A `step` for every frame of [B,T,3,H,W]; the outputs have time in dimension 1."""
-        if frames.dim() != 5 or frames.shape[1] < 1:
-            raise UserError(f"frames have shape {tuple(frames.shape)}; expected [B,T,3,H,W] with T of 1 or more")
+        if not isinstance(frames, Tensor) or frames.dim() != 5 or frames.shape[1] < 1:
+            came = f"shape {tuple(frames.shape)}" if isinstance(frames, Tensor) else f"type {type(frames).__name__}"
+            raise UserError(f"frames have {came}; expected a tensor [B,T,3,H,W] with T of 1 or more")
         outputs = []
-        for frame in frames.unbind(1):
-            state, output = self.step(frame, state, noise=noise)
+        for time, frame in enumerate(frames.unbind(1)):
+            try:
+                state, output = self.step(frame, state, noise=noise)
+            except UserError as error:
+                raise UserError(f"at time {time}: {error}") from error
             outputs.append(output)
         return state, stack(outputs)
 

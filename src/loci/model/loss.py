@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from loci.kernels.precision import exact
 from loci.model.decoder import Decoder, colours
 from loci.model.geometry import centre
-from loci.model.precision import exact
 from loci.model.seed import difference
 from loci.model.state import Code, State, StepOutput
 

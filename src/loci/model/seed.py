@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from loci.config import SearchConfig
+from loci.kernels.precision import exact
 from loci.model.geometry import gaussian_profiles
-from loci.model.precision import exact
 from loci.model.state import Code
 
 INDEX_PRIORITY = 25.0

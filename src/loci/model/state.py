@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
+from loci.errors import UserError
 from loci.model.gatelord import CellState
 
 N = TypeVar("N")
@@ -72,11 +73,16 @@ class State(NamedTuple):
     def gather(self, entries: Tensor | Sequence[int]) -> State:
         """Some of the batch, in this order."""
         index = torch.as_tensor(entries, device=self.time.device)
+        index = index if index.numel() else index.long()
         return tree_map(lambda x: x[index], self)
 
     @staticmethod
     def join(states: Sequence[State]) -> State:
         """Several batches as one; traces that one of them lacks are zero."""
+        kinds = {(state.slots(), state.code.gestalt.shape[2], *state.frame.shape[2:]) for state in states}
+        if len(kinds) != 1:
+            told = ", ".join(f"{k} slots, Gestalt {d}, frames {h}x{w}" for k, d, h, w in sorted(kinds)) or "none"
+            raise UserError(f"states to join must be of one kind; these are: {told}")
         return _join(list(states))
 
     def slots(self) -> int:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loci.config import ModelConfig
+from loci.kernels.precision import exact
 from loci.model.blocks import Residual, ResidualLinear
 from loci.model.gatelord import CellState, GateL0RD
 from loci.model.lstm import LSTM
-from loci.model.precision import exact
 from loci.model.seed import INDEX_PRIORITY
 from loci.model.state import Code
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from loci.data.clip import Clip
 from loci.data.source import Source, Split
 from loci.errors import UserError
 from loci.train.scene import Scene, still_scene
+from loci.train.step import Lesson
 from loci.worlds.open import WORLDS
 
 ENDLESS = 2**31
@@ -32,6 +33,8 @@ LARGEST = 2**28
 """Pixels (over objects and frames) that labelled clips may have at once; more are made in portions."""
 KEPT = 2**28
 """Bytes of held-out frames that are kept between two evaluations."""
+GLANCE = 0.1
+"""Seconds between two looks at whether to wait on."""
 
 
 class Batch(NamedTuple):
@@ -43,6 +46,17 @@ class Batch(NamedTuple):
     """[B,1,3,H,W] uint8, or [B,T,3,H,W] where it moves."""
     snitch: Tensor | None
     """[B,T,2] where CATER's snitch is."""
+
+    def lesson(self, time: int) -> Lesson:
+        """What frame `time` teaches; -1 is the bootstrap, which learns to see the first frame."""
+        now, following = max(time, 0), time + 1
+        return Lesson(
+            frame=self.frames[:, now],
+            target=self.frames[:, following],
+            bootstrapping=time < 0,
+            background=self.background[:, now] if self.background.shape[1] > 1 else None,
+            snitch=None if self.snitch is None else self.snitch[:, following],
+        )
 
 
 def open_data(config: Config, split: Split, size: tuple[int, int]) -> Source:
@@ -112,22 +126,36 @@ class Feed:
 
     def get(self, sequence: int) -> Batch:
         """The batch of a sequence; the one after it is begun."""
-        begun, self.ahead = self.ahead, {}
-        for number in (sequence, sequence + 1):
-            self.ahead[number] = begun.get(number) or self.worker.submit(self._make, number)
-        future = self.ahead.pop(sequence)
+        future = self._begin(sequence)
         begin = time.perf_counter()
         batch = future.result()
         self.waited += time.perf_counter() - begin
+        del self.ahead[sequence]
         return batch
+
+    def ready(self, sequence: int, stop: Callable[[], bool]) -> bool:
+        """Wait for the batch of a sequence; False if `stop` says so before it is there."""
+        future = self._begin(sequence)
+        begin = time.perf_counter()
+        while not (done := wait([future], GLANCE).done) and not stop():
+            pass
+        self.waited += time.perf_counter() - begin
+        return bool(done)
+
+    def _begin(self, sequence: int) -> Future[Batch]:
+        """See to it that this batch and the next one are being made."""
+        begun, self.ahead = self.ahead, {}
+        for number in (sequence, sequence + 1):
+            self.ahead[number] = begun.get(number) or self.worker.submit(self._make, number)
+        return self.ahead[sequence]
 
     def close(self) -> None:
         """Let the worker go."""
         self.worker.shutdown(wait=False, cancel_futures=True)
 
-    def indices(self, sequence: int) -> list[int]:
-        """Which clips a sequence shows here: all in turn, in a new order each time round."""
-        numbers = [sequence * self.batch + entry for entry in self.entries]
+    def indices(self, sequence: int, entries: range | None = None) -> list[int]:
+        """Which clips a sequence shows, here or in these entries: all in turn, in a new order each time round."""
+        numbers = [sequence * self.batch + entry for entry in (self.entries if entries is None else entries)]
         if self.count >= ENDLESS:
             return [number % self.count for number in numbers]
         return [self._shuffled(number // self.count, number % self.count) for number in numbers]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import signal
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,29 +22,18 @@ from loci.train.feed import Batch, Feed, open_data
 from loci.train.optimise import Optimisers
 from loci.train.picture import training_picture
 from loci.train.processes import Processes
-from loci.train.record import Record
+from loci.train.record import Record, Tell
 from loci.train.scene import named_scene
 from loci.train.schedule import Schedule
-from loci.train.signals import Signals
-from loci.train.step import STATISTICS, Learner, Lesson, new_meters
+from loci.train.signals import REASONS, Reason, Signals
+from loci.train.step import STATISTICS, Learner, new_meters
 from loci.train.validate import MEASURES, evaluate
 
 log = logging.getLogger(__name__)
 
-Reason = Literal["finished", "time is up", "not finite", "terminated", "interrupted"]
-REASONS: tuple[Reason, ...] = ("finished", "time is up", "not finite", "terminated", "interrupted")
-"""Why a run stops; where processes differ, the later one counts."""
 LOOK_EVERY = 10
 """Updates between two looks at what other processes want, and at what a GPU has counted."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
-
-
-class Tell(Protocol):
-    """Is told of every update."""
-
-    def __call__(self, update: int, metrics: Mapping[str, float] | None) -> None:
-        """So many updates are done; every so often with metrics."""
-        ...
 
 
 class Trainer:
@@ -70,7 +56,7 @@ class Trainer:
         self.optimisers = Optimisers(self.model)
         self.step = self._step()
         self.feed, self.held_out = self._feeds()
-        self.measured: tuple[float, int, float] | None = None
+        self.measured = (0.0, 0, 0.0)  # seconds, updates and waiting at the last line of metrics
 
     def _model_config(self, stage: int) -> ModelConfig:
         return replace(self.config.model, resolution=self.schedule.resolution(stage))
@@ -93,7 +79,7 @@ class Trainer:
         """To learn from, and to be tested on."""
         config, device, seed = self.config, self.processes.device, self.config.train.seed
         source = open_data(config, "train", self.model.size)
-        scene = named_scene(config, source, self.out, device)
+        scene = named_scene(config, source, self.out, device, writes=self.processes.first)
         out = self.out if self.processes.first else None
         taught = any(stage.supervision > 0 for stage in config.train.stages)
         feed = Feed(
@@ -122,12 +108,13 @@ class Trainer:
         config = self._model_config(stage)
         if config == self.model.config:
             return False
-        old = self.model
+        old, waited = self.model, self.feed.waited
         self.model = self._ready(Loci(config))
         self.model.load_state_dict(old.state_dict(keep_vars=True), assign=True)
         self.step = self._step()
         self.close()
         self.feed, self.held_out = self._feeds()
+        self.feed.waited = waited
         log.info("stage %d: %s frames of %dx%d", stage + 1, config.resolution, *self.model.size)
         return True
 
@@ -140,13 +127,21 @@ class Trainer:
     def run(self, out: Path, record: Record | None, signals: Signals, tell: Tell) -> Reason:
         """Train until something stops it, from wherever it is."""
         began, before = time.monotonic(), self.place.elapsed
+        self.measured = (before, self.place.update, self.feed.waited)
         plan = self.updates()
         while True:
+            if self.place.cursor == len(plan):
+                self.place.sequence, self.place.cursor, self.state = self.place.sequence + 1, 0, None
             if self.place.cursor == 0:
                 self.place.stage = self.schedule.stage_number(self.place.update)
                 if self.enter(self.place.stage):
                     self.place.best = None  # errors at another size are other errors
+            reason = self._wait(out, signals)
+            if reason is not None:
+                return reason
             batch = self.feed.get(self.place.sequence)
+            if self.place.update == 0:
+                self.save(out)  # not before there is something to learn from
             for cursor in range(self.place.cursor, len(plan)):
                 self.learn(batch, plan[cursor])
                 self.place.update += 1
@@ -155,15 +150,21 @@ class Trainer:
                 reason = self._between(out, record, signals, tell)
                 if reason is not None:
                     return reason
-            self.place.sequence += 1
-            self.place.cursor = 0
-            self.state = None
+
+    def _wait(self, out: Path, signals: Signals) -> Reason | None:
+        """Until the frames of this sequence are there in all processes; or why to stop, with a checkpoint saved."""
+        ready = self.feed.ready(self.place.sequence, lambda: signals.received is not None)
+        wish = self.processes.agree(-1 if ready else signals.wish())
+        if wish < 0:
+            return None
+        self.save(out)
+        return REASONS[wish]
 
     def learn(self, batch: Batch, times: list[int]) -> None:
         """One update."""
         settings = self.schedule.settings(self.place.update, self.place.stage)
         state = self._start(batch) if self.state is None else self.state
-        lessons = [lesson(batch, time)._replace(blind=self._blind(time)) for time in times]
+        lessons = [batch.lesson(time)._replace(blind=self._blind(time)) for time in times]
         self.state, _, _ = self.step(state, lessons, settings)
 
     def _blind(self, time: int) -> Tensor | None:
@@ -197,8 +198,9 @@ class Trainer:
         if train.picture_every and (update % train.picture_every == 0 or last):
             self._picture(record)
         if reason == "not finite":
-            self._dump(out)
-        elif reason is not None or update % train.save_every == 0:
+            if record is not None:
+                record.offender(self._offender())
+        elif reason is not None or (update % train.save_every == 0 and not float(self.meters["in_a_row"])):
             self.save(out)
         tell(update, metrics)
         return reason
@@ -213,10 +215,11 @@ class Trainer:
             wish = 1
         lonely = self.processes.world == 1
         look = update % LOOK_EVERY == 0 or wish == 0
-        if (look or self.processes.device.type == "cpu") and float(self.meters["longest"]) >= train.patience:
-            wish = 2
-        if signals.received is not None:
-            wish = REASONS.index("interrupted" if signals.received == signal.SIGINT else "terminated")
+        if look or self.processes.device.type == "cpu":
+            if float(self.meters["longest"]) >= train.patience:
+                wish = 2
+            self.meters["longest"].copy_(self.meters["in_a_row"])
+        wish = max(wish, signals.wish())
         if not lonely:
             wish = self.processes.agree(wish) if look else -1
         return None if wish < 0 else REASONS[wish]
@@ -227,9 +230,10 @@ class Trainer:
         means = (self.processes.mean(self.meters["sum"]) / max(kept, 1)).tolist()
         now = (self.place.elapsed, self.place.update, self.feed.waited)
         metrics = dict(zip(STATISTICS, means, strict=True)) if kept else {}
-        metrics |= {"dropped": float(self.meters["dropped"]), "rate": self._rate(), "seconds": self.place.elapsed}
-        if self.measured is not None and now[0] > self.measured[0]:
-            seconds = now[0] - self.measured[0]
+        rate = self.schedule.settings(self.place.update - 1, self.place.stage).rate
+        metrics |= {"dropped": float(self.meters["dropped"]), "rate": rate, "seconds": self.place.elapsed}
+        seconds = now[0] - self.measured[0]
+        if seconds > 0:
             metrics["updates_per_second"] = (now[1] - self.measured[1]) / seconds
             metrics["waiting"] = (now[2] - self.measured[2]) / seconds
         self.measured = now
@@ -237,9 +241,6 @@ class Trainer:
             self.meters[name].zero_()
         self.metrics |= metrics
         return metrics
-
-    def _rate(self) -> float:
-        return self.schedule.settings(self.place.update - 1, self.place.stage).rate
 
     def _evaluate(self, out: Path, record: Record | None) -> None:
         """Measure on held-out sequences, each process on its share; keep the best network."""
@@ -261,8 +262,11 @@ class Trainer:
                 save(out / BEST, self.model, step=self.place.update, extra={"held_out": values}, run=run)
 
     def _picture(self, record: Record | None) -> None:
-        if self.held_out is not None and record is not None:
-            image = training_picture(self.model, self.held_out.again([0]), self.config.train.seed)
+        """Drawn by all processes, so that none has to wait for another; kept by the first."""
+        if self.held_out is None:
+            return
+        image = training_picture(self.model, self.held_out.again([0]), self.config.train.seed)
+        if record is not None:
             record.picture(self.place.update, image)
 
     def save(self, out: Path) -> None:
@@ -272,27 +276,20 @@ class Trainer:
             save_training(out, self.config, self.model, self.optimisers, state, self.place, self.meters)
             tidy(out, self.config.train.keep)
 
-    def _dump(self, out: Path) -> None:
+    def _offender(self) -> dict[str, Any]:
         """What it takes to see again what was not finite."""
-        clips = {"clips": self.feed.indices(self.place.sequence), "source": self.config.data.source}
-        where = {"seed": self.config.train.seed, "update": self.place.update, "sequence": self.place.sequence}
-        text = json.dumps({**where, "frame": self.updates()[self.place.cursor - 1], **clips}, indent=2)
-        (out / f"not_finite_{self.processes.rank}.json").write_text(text + "\n")
+        place, data = self.place, self.config.data
+        return {
+            "seed": self.config.train.seed,
+            "update": place.update,
+            "sequence": place.sequence,
+            "frame": self.updates()[place.cursor - 1],
+            "clips": self.feed.indices(place.sequence, range(data.batch)),
+            "source": data.source,
+        }
 
     def close(self) -> None:
         """Let go of the data's workers."""
         for feed in (self.feed, self.held_out):
             if feed is not None:
                 feed.close()
-
-
-def lesson(batch: Batch, time: int) -> Lesson:
-    """What frame `time` of a batch teaches; -1 is the bootstrap, which learns to see the first frame."""
-    now, following = max(time, 0), time + 1
-    return Lesson(
-        frame=batch.frames[:, now],
-        target=batch.frames[:, following],
-        bootstrapping=time < 0,
-        background=batch.background[:, now] if batch.background.shape[1] > 1 else None,
-        snitch=None if batch.snitch is None else batch.snitch[:, following],
-    )

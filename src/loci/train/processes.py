@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
-import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,10 +19,9 @@ from loci.errors import UserError
 from loci.model.state import tree_map
 from loci.train.step import Learner
 
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=50)
 """How long a process waits for the others before it says that they are gone."""
-LETTING_GO = 0.5
-"""Seconds in which the thread that talks to the others has the interpreter to itself before it is ended."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,14 @@ class Processes:
         return tree_map(whole, tree)
 
     def leave(self) -> None:
-        """Done.
+        """Done; whoever shared gradients has to be gone by now.
 
-        gloo's thread has to let go of the last tensors first. It needs the interpreter for that, and a group that is
-        taken down waits for the thread without giving the interpreter away: each would wait for the other for ever.
+        A group that is taken down waits for its own thread, which needs the interpreter to let go of its last tensors.
+        `destroy_process_group` lends it. A wrapped learner that outlives this call would take the group down without:
+        each would wait for the other for ever.
         """
         if self.world > 1:
-            time.sleep(LETTING_GO)
+            gc.collect()
             dist.destroy_process_group()
 
 
@@ -126,27 +127,49 @@ def meet(device_name: str) -> Processes:
         torch.cuda.set_device(device)
     if world == 1:
         return Processes(0, 1, device)
+    if "MASTER_ADDR" not in os.environ:
+        raise UserError(
+            f"WORLD_SIZE is {world}, but nobody says where the others are: start all of them with "
+            f"`torchrun --nproc-per-node {world} -m loci train ...`, or take WORLD_SIZE out of the environment"
+        )
     # NCCL wants a GPU for each process; where they have to share one, gloo does.
     own = device.type == "cuda" and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    dist.init_process_group("nccl" if own else "gloo", timeout=PATIENCE)
-    control = dist.new_group(backend="gloo", timeout=PATIENCE) if device.type == "cuda" else None
+    try:
+        dist.init_process_group("nccl" if own else "gloo", timeout=PATIENCE)
+        control = dist.new_group(backend="gloo", timeout=PATIENCE) if device.type == "cuda" else None
+    except RuntimeError as error:
+        raise LostError(f"process {rank} of {world} has not found the others ({_first_line(error)})") from error
     return Processes(rank, world, device, control)
 
 
-def together(processes: Processes, work: Callable[[], Any]) -> Any:
-    """Run the training; a process that finds the others gone says so."""
+def together(device_name: str, work: Callable[[Processes], T]) -> T:
+    """Meet the others, work, and part; a process that finds the others gone says so."""
+    processes = meet(device_name)
     try:
-        return work()
-    except RuntimeError as error:
-        if processes.world == 1 or isinstance(error, torch.OutOfMemoryError):
-            raise  # its own fault
-        time.sleep(LETTING_GO)  # as in `leave`
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        result = work(processes)
+    except BaseException as error:
+        if processes.world == 1:
+            raise
+        traceback.clear_frames(error.__traceback__)  # they hold the wrapped learner; see `leave`
+        processes.leave()
+        if not _of_others(error):
+            raise
         raise LostError(
             f"process {processes.rank} of {processes.world} stopped, most likely because another one has ended "
-            f"({why}); `loci train --resume` goes on from the last checkpoint"
+            f"({_first_line(error)}); `loci train --resume` goes on from the last checkpoint"
         ) from error
+    processes.leave()
+    return result
+
+
+def _of_others(error: BaseException) -> bool:
+    """Whether this is what a process sees when another one ends; gloo says its name in an error of no special kind."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 class LostError(RuntimeError):
-    """Another process has ended."""
+    """Another process has ended, or never came."""

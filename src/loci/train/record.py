@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 import cv2
 from torch import Tensor
@@ -17,6 +18,14 @@ from loci.track.atomic import atomic
 log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
+
+
+class Tell(Protocol):
+    """Is told of every update."""
+
+    def __call__(self, update: int, metrics: Mapping[str, float] | None) -> None:
+        """So many updates are done; every so often with metrics."""
+        ...
 
 
 @contextmanager
@@ -69,6 +78,11 @@ class Record:
             if not cv2.imwrite(str(path), image.permute(1, 2, 0).flip(2).contiguous().numpy()):
                 log.warning("could not write %s", path)
             self.board.add_image("held_out", image, update)
+
+    def offender(self, facts: Mapping[str, Any]) -> None:
+        """Which batch it was that made a run stop."""
+        with _writing(self.run):
+            (self.run / "not_finite.json").write_text(json.dumps(facts, indent=2) + "\n")
 
     def close(self) -> None:
         """All that was written is on its way to the disk; an error here must not hide the one that ended the run."""

@@ -9,7 +9,7 @@ import torch
 
 from loci.config import Config
 from loci.train.loop import Trainer
-from loci.train.processes import meet
+from loci.train.processes import together
 
 STEPS = 3
 
@@ -23,15 +23,19 @@ class Rehearsal:
     seconds: list[float]
     """For an update, in each stage."""
     total: float
-    """Seconds for the whole run, but for the evaluations."""
+    """Seconds for what is left of the run, but for the evaluations."""
     device: str
 
 
-def rehearse(config: Config) -> Rehearsal:
-    """Measure a few updates of every stage, on sequences of two frames."""
+def rehearse(config: Config, done: int = 0) -> Rehearsal:
+    """Measure a few updates of every stage, on sequences of two frames; so many updates are done already."""
     data = replace(config.data, length=2, background=None)
     train = replace(config.train, evaluate_every=0, picture_every=0)
-    trainer = Trainer(replace(config, data=data, train=train), meet(config.train.device))
+    short = replace(config, data=data, train=train)
+    return together(config.train.device, lambda processes: _rehearse(Trainer(short, processes), done))
+
+
+def _rehearse(trainer: Trainer, done: int) -> Rehearsal:
     parameters: dict[str, int] = {}
     for name, parameter in trainer.model.named_parameters():
         part = name.split(".")[0]
@@ -44,9 +48,8 @@ def rehearse(config: Config) -> Rehearsal:
             measured[resolution] = _measure(trainer, stage)
     seconds = [measured[schedule.resolution(stage)] for stage in range(len(schedule.stages))]
     total = sum(
-        (min(end, schedule.total) - begin) * pace
+        max(0, min(end, schedule.total) - max(begin, done)) * pace
         for begin, end, pace in zip(schedule.begins, schedule.ends, seconds, strict=True)
-        if begin < schedule.total
     )
     trainer.close()
     return Rehearsal(parameters, seconds, total, str(trainer.processes.device))

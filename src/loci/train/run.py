@@ -12,10 +12,10 @@ from loci.checkpoint import Content, checkpoints
 from loci.config import Config, to_dict
 from loci.errors import UserError
 from loci.train.checkpoint import newest
-from loci.train.loop import Reason, Tell, Trainer
-from loci.train.processes import meet, together
-from loci.train.record import METRICS, Record
-from loci.train.signals import Signals
+from loci.train.loop import Trainer
+from loci.train.processes import Processes, together
+from loci.train.record import METRICS, Record, Tell
+from loci.train.signals import Reason, Signals
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +63,14 @@ def begin(config: Config, out: Path | str, tell: Tell = silent) -> Outcome:
     folder = Path(out)
     if (folder / METRICS).exists() or checkpoints(folder):
         raise UserError(f"{str(out)!r} already holds a run: go on with `loci train --resume {out}`, or choose another")
-    processes = meet(config.train.device)
 
-    def work() -> Outcome:
+    def work(processes: Processes) -> Outcome:
         if processes.first:
             _write_config(folder, config)
         trainer = Trainer(config, processes, folder)
-        trainer.save(folder)
         return _conduct(trainer, folder, tell)
 
-    return together(processes, work)
+    return together(config.train.device, work)
 
 
 def resume(
@@ -91,33 +89,29 @@ def resume(
     chosen = content.config if config is None else config
     check_change(content.config, chosen, content.step)
     log.info("going on from %s, after %d updates", path, content.step)
-    processes = meet(chosen.train.device)
 
-    def work() -> Outcome:
+    def work(processes: Processes) -> Outcome:
         trainer = Trainer(chosen, processes, folder)
         trainer.restore(content)
         if processes.first:
             _write_config(folder, chosen)
         if trainer.place.update >= trainer.schedule.total:
             trainer.close()
-            processes.leave()
             return Outcome("finished", trainer.place.update, folder, {})
         return _conduct(trainer, folder, tell)
 
-    return together(processes, work)
+    return together(chosen.train.device, work)
 
 
 def _conduct(trainer: Trainer, folder: Path, tell: Tell) -> Outcome:
-    processes = trainer.processes
-    record = Record(folder, trainer.place.update) if processes.first else None
+    record = Record(folder, trainer.place.update) if trainer.processes.first else None
     try:
-        with Signals(processes.world) as signals:
+        with Signals(trainer.processes.world) as signals:
             reason = trainer.run(folder, record, signals, tell)
     finally:
         trainer.close()
         if record is not None:
             record.close()
-    processes.leave()
     return Outcome(reason, trainer.place.update, folder, trainer.metrics)
 
 

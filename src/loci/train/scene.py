@@ -45,13 +45,15 @@ class Scene:
         return torch.stack(seen[FIRST:], 1)
 
 
-def named_scene(config: Config, source: Source, out: Path | None, device: torch.device) -> Scene | None:
-    """The scene that the config names; None where the source is to say it."""
+def named_scene(
+    config: Config, source: Source, out: Path | None, device: torch.device, *, writes: bool = True
+) -> Scene | None:
+    """The scene that the config names; None where the source is to say it. Of several processes only one `writes`."""
     named = config.data.background
     if named is None:
         return None
     if named == LEARNED:
-        return Scene(_learned(config, source, out, device))
+        return Scene(_learned(config, source, out, device, writes))
     from loci.data.picture import resized
     from loci.data.video import negatives, read_image
 
@@ -81,7 +83,7 @@ def _tell(update: int, error: float) -> None:
         log.info("background after %d updates: error %.4f", update, error)
 
 
-def _learned(config: Config, source: Source, out: Path | None, device: torch.device) -> MovingBackground:
+def _learned(config: Config, source: Source, out: Path | None, device: torch.device, writes: bool) -> MovingBackground:
     """Trained on the beginning of the source, or read from the run's folder if that was done before."""
     from loci.track.learn_background import load, save
 
@@ -105,6 +107,6 @@ def _learned(config: Config, source: Source, out: Path | None, device: torch.dev
         seed=config.train.seed,
         told=_tell,
     )
-    if file is not None:
+    if file is not None and writes:
         save(file, model)
     return model.eval()

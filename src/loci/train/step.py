@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from loci.kernels import traces
+from loci.kernels.precision import rough
 from loci.model import Loci, State
 from loci.model.frames import as_frame
 from loci.model.loss import dawn_target, loss_terms, object_error, warmup_target
-from loci.model.precision import rough
 from loci.train.optimise import Optimisers
 from loci.train.schedule import Settings
 
