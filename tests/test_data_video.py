@@ -53,6 +53,28 @@ def test_decode_any_window(folder, name):
         decode(folder / name, 12)
 
 
+@pytest.mark.parametrize(("name", "codec", "form"), [
+    ("x.webm", "libvpx-vp9", "yuv420p"), ("x.mkv", "libx264", "yuv420p"), ("x.gif", "gif", "rgb8"),
+])  # fmt: skip
+def test_formats_whose_header_counts_no_frames_are_cut_into_clips_all_the_same(tmp_path, name, codec, form):
+    """Their index, where there is one, names key frames only."""
+    with av.open(str(tmp_path / name), "w") as container:
+        stream = container.add_stream(codec, rate=25)
+        stream.height, stream.width, stream.pix_fmt = H, W, form
+        for t in range(40):
+            pixels = np.full((H, W, 3), 40, np.uint8)
+            pixels[8:24, t : t + 8] = 240
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format=form)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    assert probe(tmp_path / name).frames == 40
+    videos = open_videos(tmp_path / name, length=10, every=10)
+    assert len(videos) == 4
+    for n in range(4):
+        columns = (videos.clips([n]).frames[0, :, 1, 16] > 140).int().argmax(-1)
+        assert columns.tolist() == list(range(10 * n, 10 * n + 10))
+
+
 def test_windows_found_by_their_time_are_the_same_frames(tmp_path):
     """With key frames far apart and frames that lean on later ones."""
     frames = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (100, 3, 4, 6), np.uint8))

@@ -56,7 +56,9 @@ def test_a_tracker_that_knows_the_truth_scores_full_marks():
     watched = Watched(SimpleNamespace(slots=3, facts=SimpleNamespace(size=(64, 64))))
     for t in range(12):
         places = (clip.position[0, t].numpy() + 1) / 2 * 63
-        watched.add(SimpleNamespace(slots=np.array([0, 1]), labels=labels[t].numpy(), positions=places))
+        watched.add(
+            SimpleNamespace(slots=np.array([0, 1]), seen=np.ones(2, bool), labels=labels[t].numpy(), positions=places)
+        )
     rows = {row.name: row.value for row in watched.score(clip)}
     assert rows["MOTA"] == rows["IDF1"] == rows["HOTA"] == rows["FG-ARI"] == "100.0%"
     assert rows["position error, seen"].startswith("0.0 pixels")

@@ -201,7 +201,7 @@ def test_imagined_frames_have_their_background_though_the_network_had_none_yet(w
 
 
 def test_background_saves_a_picture_and_a_network(clip, weights, tmp_path, capsys):
-    assert run("background", clip, "--out", tmp_path / "still.png") == 0
+    assert run("background", clip, "--out", tmp_path / "still") == 0  # the ending may be left out
     assert run("background", clip, "--method", "autoencoder", "--weights", weights, "--steps", 3,
                "--out", tmp_path / "moving.safetensors") == 0  # fmt: skip
     assert "moving" in capsys.readouterr().out
@@ -211,6 +211,22 @@ def test_background_saves_a_picture_and_a_network(clip, weights, tmp_path, capsy
         assert run("track", clip, "--weights", weights, "--out", tmp_path / "out", *words) == 0
     assert run("background", clip, "--method", "autoencoder", "--out", tmp_path / "x.safetensors") == 2
     assert run("background", clip, "--out", tmp_path / "x.safetensors") == 2
+
+
+def test_what_left_is_let_go_in_footage_and_nowhere_else(clip, weights, tmp_path, capsys):
+    config = presets.video()
+    checkpoint.save(tmp_path / "street.safetensors", checkpoint.load(weights), run=config)
+    for network, option, said in (
+        (weights, (), "never"),
+        (tmp_path / "street.safetensors", (), "after 2 s out of sight"),
+        (tmp_path / "street.safetensors", ("--forget", "inf"), "never"),
+        (weights, ("--forget", "0.5"), "after 0.5 s out of sight"),
+    ):
+        words = ("track", clip, "--weights", network, "--out", tmp_path / "out", "--no-overlay", "--no-masks")
+        assert run(*words, *option) == 0
+        assert f"<tr><th>forget</th><td>{said}</td></tr>" in (tmp_path / "out" / "report.html").read_text()
+    assert run(*words, "--forget", "-1") == 2
+    assert "0 or more" in capsys.readouterr().err
 
 
 def test_the_background_is_kept_beside_the_video_until_that_changes(clip, tmp_path, monkeypatch):
@@ -230,10 +246,10 @@ def test_where_the_folder_cannot_be_written_the_cache_is_the_users(clip, tmp_pat
     folder = tmp_path / "sealed"
     folder.mkdir()
     shutil.copy(clip, folder / "clip.mp4")
-    (folder / ".loci").write_text("in the way: root may write to any folder")
     folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
     still_background(folder / "clip.mp4")
     folder.chmod(stat.S_IRWXU)
+    assert [path.name for path in folder.iterdir()] == ["clip.mp4"]  # not even by root, who could
     assert len(list((tmp_path / "cache" / "loci").iterdir())) == 1
 
 
@@ -242,14 +258,17 @@ def test_a_mistake_is_answered_without_loading_torch_and_the_public_names_are_th
         [sys.executable, "-c", PUBLIC], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     assert said.returncode == 0, said.stderr
-    assert said.stdout.split() == ["2", "False", "True", "True", "True"]
+    assert said.stdout.split() == ["2", "2", "2", "2", "False", "True", "True", "True"]
 
 
 PUBLIC = """
 import sys
 import loci
 from loci import cli
-print(cli.main(["track", "/nowhere.mp4", "--weights", "cater", "--out", "/tmp/never"]), "torch" in sys.modules)
+for words in ("track V --weights cater --out /tmp/never", "imagine V --weights cater --out /tmp/never", "background V",
+              "train video --out /tmp/never --data.path V"):
+    print(cli.main(words.replace("V", "/nowhere.mp4").split()))
+print("torch" in sys.modules)
 print(callable(loci.track), callable(loci.train))
 print(all(getattr(loci, name) for name in loci.__all__))
 """

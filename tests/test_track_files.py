@@ -11,6 +11,7 @@ from pycocotools import mask as coco
 from loci.evaluate.metrics_tracking import box_iou
 from loci.track import write_report
 from loci.track.draw import COLOURS, Drawer, colour, drawing_scale
+from loci.track.tags import Tags
 from loci.track.tracker import Clock, Tracked
 from loci.track.video_in import open_video
 from loci.track.write_codes import codes_npz
@@ -196,6 +197,23 @@ def test_the_report_needs_nothing_else(tmp_path):
     assert "5.0" in text  # 20 frames in 4 s
     assert "75%" in text
     assert text.count("<figure") == 2
+
+
+def test_tags_stay_beside_each_other_and_inside_the_picture():
+    picture = np.full((80, 120, 3), 90, np.uint8)
+    tags = Tags(picture, 0.5)
+    for n, box in enumerate([(50, 30, 20, 20), (50, 30, 20, 20), (52, 31, 20, 20), (100, 0, 40, 10)]):
+        tags.add(str(n), np.array(box, float), colour(n), filled=n != 1)
+    for n, (left, top, right, bottom) in enumerate(tags.taken):
+        assert 0 <= left < right < 120
+        assert 0 <= top < bottom < 80
+        for other in tags.taken[:n]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+    left, top, *_ = tags.taken[0]
+    assert picture[top + 1, left + 1].tolist() == list(colour(0))
+    left, top, *_ = tags.taken[1]
+    assert picture[top + 1, left + 1].tolist() == [0, 0, 0]
+    assert picture[top, left].tolist() == list(colour(1))
 
 
 def test_a_large_overlay_is_linked(tmp_path, monkeypatch):

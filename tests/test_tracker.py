@@ -96,6 +96,30 @@ def test_places_boxes_and_masks_are_in_the_pixels_of_the_video(size):
     assert frames[5].gestalts[0, 0] == frames[4].gestalts[0, 0] + 1
 
 
+class Faint(Finder):
+    """Its masks win their pixels but do not reach a half from the tenth step on: it remembers more than it sees."""
+
+    def step(self, frame, state, **options):
+        state, out = super().step(frame, state, **options)
+        if state.code.gestalt[0, 0, 0] > 10:
+            masks = torch.cat((state.masks[:, :-1] * 0.45, state.masks[:, -1:]), 1)
+            masks[:, -1][masks[:, -1] == 0] = 0.3
+            state = state._replace(masks=masks)
+        return state, out
+
+
+def test_a_mask_under_a_half_is_an_object_out_of_sight():
+    fit, scene = Fit.of((96, 128), SIZE), Scene(np.zeros((*SIZE, 3), np.uint8), None)
+    frames = list(follow(Faint(), video(16), fit, scene))
+    assert frames[6].seen.all()
+    assert frames[6].masks.any((1, 2)).all()
+    assert frames[14].ids.tolist() == [1, 2]
+    assert (frames[14].labels > 0).any()
+    assert not frames[14].seen.any()
+    assert not frames[14].masks.any()
+    assert frames[14].boxes[:, 2:] == pytest.approx(frames[6].boxes[:, 2:], abs=8)
+
+
 def test_an_object_has_an_id_from_when_it_was_found_and_keeps_it_while_hidden():
     frames = tracked(video(20, show=lambda k, t: k == 1 if t < 5 else not (k == 1 and 8 <= t < 12)))
     assert all(frame.ids.tolist() == [1] and frame.slots.tolist() == [1] for frame in frames[:6])

@@ -15,6 +15,7 @@ from loci.errors import UserError
 from loci.track.decode import MAX_PIXELS
 from loci.track.video_in import open_video
 from loci.track.video_out import video_out
+from loci.track.whole import cut_off, without_index
 
 SIZE = (48, 64)
 FORMATS = {
@@ -32,10 +33,10 @@ def picture(t, size=SIZE):
     return pixels
 
 
-def make(path, count=12, size=SIZE, codec=None, noise=0):
+def make(path, count=12, size=SIZE, codec=None, noise=0, flags="+faststart"):
     codec, form = codec or FORMATS[path.suffix[1:]]
     grain = np.random.default_rng(0)
-    options = {"movflags": "+faststart"} if path.suffix in (".mp4", ".mov") else {}
+    options = {"movflags": flags} if path.suffix in (".mp4", ".mov") else {}
     with av.open(str(path), "w", options=options) as container:
         stream = container.add_stream(codec, rate=10)
         stream.height, stream.width = size
@@ -57,12 +58,14 @@ def samples(tmp_path_factory):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_format_gives_rgb_in_order(samples, form):
-    with open_video(samples[form]) as video:
+    notes = []
+    with open_video(samples[form], note=notes.append) as video:
         assert video.facts.size == SIZE
         assert video.facts.rate == pytest.approx(10, rel=0.01)
         assert video.facts.count in (None, 12)
         assert not video.facts.live
         frames = list(video)
+    assert not notes
     assert [frame.index for frame in frames] == list(range(12))
     assert [frame.time for frame in frames] == pytest.approx(np.arange(12) / 10, abs=0.011)
     for t, frame in enumerate(frames):
@@ -128,6 +131,40 @@ def test_a_cut_video_is_read_up_to_the_cut(tmp_path, form):
     assert f"ended at frame {count}" in notes[-1]
 
 
+@pytest.mark.parametrize(("form", "flags", "share"), [
+    ("gif", "", 0.6), ("mkv", "", 0.97), ("webm", "", 0.97), ("mp4", "frag_keyframe+empty_moov", 0.6),
+])  # fmt: skip
+def test_a_cut_that_only_the_structure_tells_of_is_noticed(tmp_path, form, flags, share):
+    codec = ("libx264", "yuv420p") if form == "mkv" else None
+    for end in (share, 1):
+        path = make(tmp_path / f"clip.{form}", 60, noise=30, codec=codec, flags=flags)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(len(whole) * end)])
+        notes = []
+        with open_video(path, note=notes.append) as video:
+            count = sum(1 for _ in video)
+        assert ([f"ended at frame {count}" in note for note in notes] == [True]) == (end < 1)
+        assert (count == 60) == (end == 1)
+
+
+def test_a_recording_that_broke_off_before_its_index_is_told_apart(tmp_path):
+    whole = make(tmp_path / "whole.mp4", 60, noise=30, flags="-faststart").read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(whole[: int(len(whole) * 0.8)])
+    with pytest.raises(UserError, match="before its index"):
+        open_video(tmp_path / "cut.mp4")
+
+
+@pytest.mark.parametrize("content", [
+    b"\0\0\0\x01mdat" + b"\xff" * 8, b"\0\0\0\x08ftyp\0\0\0\x01mdat" + b"\xff" * 9, b"\0\0\0\x08ftyp\0\0\0\x03moov",
+    b"\x1aE\xdf\xa3\x01" + b"\xff" * 7, b"\x1aE\xdf\xa3\x80\x18S\x80g\x01\x7f" + b"\xff" * 6, b"\x1aE\xdf\xa3",
+    b"GIF8", b"",
+])  # fmt: skip
+def test_a_structure_that_makes_no_sense_is_no_trap(tmp_path, content):
+    (tmp_path / "odd.mp4").write_bytes(content)
+    assert isinstance(cut_off(tmp_path / "odd.mp4"), bool)
+    assert isinstance(without_index(tmp_path / "odd.mp4"), bool)
+
+
 def test_a_note_is_a_warning_in_the_log_by_default(tmp_path, caplog):
     whole = make(tmp_path / "whole.avi", 40).read_bytes()
     (tmp_path / "cut.avi").write_bytes(whole[: len(whole) // 2])
@@ -168,9 +205,16 @@ def absurd_gif(samples):
     return bytes(data)
 
 
+def wide_gif(samples):
+    data = bytearray(samples["gif"].read_bytes())
+    data[6:10] = (57292).to_bytes(2, "little") + (216).to_bytes(2, "little")  # found by flipping bytes
+    return bytes(data)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("wide.gif", wide_gif),
         ("text.mp4", lambda _: b"These are not the frames you are looking for.\n" * 99),
         ("text.txt", lambda _: b"Some plain text, which FFmpeg would draw on a terminal.\n" * 99),
         ("empty.mp4", lambda _: b""),

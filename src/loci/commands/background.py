@@ -30,7 +30,8 @@ class Background:
     video: Annotated[str, tyro.conf.Positional]
     """A file or a folder of images."""
     out: Path | None = None
-    """What to write: .png for mog2, .safetensors for autoencoder; unless given, background.* here."""
+    """What to write: .png for mog2, .safetensors for autoencoder (added where it is missing); unless given,
+    background.* here."""
     method: Literal["mog2", "autoencoder"] = "mog2"
     """Still or moving."""
     weights: str | None = None
@@ -50,10 +51,13 @@ def main(words: list[str]) -> int:
     asked = console.parse(Background, words, "background", EXAMPLES)
     suffix = ".png" if asked.method == "mog2" else ".safetensors"
     out = asked.out or Path(f"background{suffix}")
+    out = out if out.suffix else out.with_suffix(suffix)
     if out.suffix != suffix:
         raise UserError(f"--out {str(out)!r}: --method {asked.method} writes a {suffix} file")
     from loci.track.atomic import writable_folder
+    from loci.track.video_in import check
 
+    check(asked.video)
     writable_folder(out.parent)
     if asked.method == "mog2":
         return _still(asked, out)

@@ -72,7 +72,7 @@ def parts(clip: int) -> list[Any]:
 
     size = network("cater", "cpu").size
     return [
-        Play("moving_mnist", MovingMnist(split="test", length=100), clip, 10),
+        Play("moving_mnist", MovingMnist(split="test", length=100), clip, 10, trim=True),
         Play("cater", Cater(split="test", size=(max(size[0], 120), max(size[1], 160))), clip, 24),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -45,7 +46,8 @@ class Track:
     slots: int | None = None
     """The most objects at a time, unless the network's own number."""
     forget: float | None = None
-    """Seconds out of sight after which an object is let go and its slot looks for another; by default never."""
+    """Seconds out of sight after which an object is let go and its slot looks for another (inf: never); by default 2
+    for a network trained on footage, where things come and go, and never for others."""
     jump: float | None = None
     """A centre that moves further than this share of the longer side in a frame is another object's and gets a new id,
     for instance 0.1; by default none does."""
@@ -122,8 +124,8 @@ def main(words: list[str]) -> int:
             "weights": asked.weights,
             "network": f"{tracking.fit.network[1]} x {tracking.fit.network[0]}, {tracking.slots} slots",
             "fit": "letterbox" if tracking.fit.letterbox else "stretch",
-            "background": asked.background or "worked out from the video",
-            "forget": "never" if asked.forget is None else f"after {asked.forget:g} s out of sight",
+            "background": tracking.scene.origin,
+            "forget": "never" if math.isinf(tracking.forget) else f"after {tracking.forget:g} s out of sight",
             "jump": "no matter" if asked.jump is None else f"{asked.jump:g} of the longer side is another object",
             "trim": "masks are cut to what differs from the background" if asked.trim else "no",
             "seed": asked.seed,

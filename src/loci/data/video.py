@@ -31,7 +31,15 @@ from loci.errors import UserError
 log = logging.getLogger(__name__)
 
 # The container is told, not guessed: FFmpeg would otherwise follow playlists and scripts to other files.
-CONTAINERS = {".avi": "avi", ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "matroska"}
+CONTAINERS = {
+    ".avi": "avi",
+    ".mp4": "mp4",
+    ".m4v": "mp4",
+    ".mov": "mov",
+    ".mkv": "matroska",
+    ".webm": "matroska",
+    ".gif": "gif",
+}
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
 LONGEST = 100_000
 
@@ -75,7 +83,8 @@ def probe(path: Path) -> Facts:
             raise UserError(f"{path} is cut off: it should have {frames} frames and has {len(index)}")
         if len(index) and max(entry.pos + entry.size for entry in index) > path.stat().st_size:
             raise UserError(f"{path} is cut off: its index leads beyond its end")
-        frames = frames or len(index) or sum(packet.size > 0 for packet in container.demux(stream))
+        # An index may name key frames only, as that of a webm does.
+        frames = frames or sum(packet.size > 0 for packet in container.demux(stream))
         return Facts(frames, (stream.codec_context.height, stream.codec_context.width))
 
 

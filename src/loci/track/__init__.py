@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from loci.track.video_in import Facts, Frame
 
 
+GONE = 2.0
+"""Seconds out of sight after which an object has left, for a network that was trained on footage: there, things come
+and go. In a world, and in the data sets of the paper, what is out of sight is behind something or inside it."""
+
+
 @dataclass(frozen=True)
 class Tracking:
     """A video being tracked: its frames, and what they are tracked with."""
@@ -41,6 +46,8 @@ class Tracking:
     scene: Scene
     clock: Clock
     slots: int
+    forget: float
+    """Seconds out of sight after which an object is let go; infinite for never."""
 
 
 @contextmanager
@@ -64,6 +71,7 @@ def open_tracking(
 ) -> Iterator[Tracking]:
     """Open a video and a network and put them together; see `track` for the arguments."""
     import logging
+    import math
 
     from loci import checkpoint
     from loci.data.video import negatives
@@ -76,18 +84,21 @@ def open_tracking(
 
     if slots is not None and slots < 1:
         raise UserError(f"slots is {slots}; it must be 1 or more")
-    if forget is not None and forget < 0:
-        raise UserError(f"forget is {forget} s; it must be 0 or more")
+    if forget is not None and not forget >= 0:
+        raise UserError(f"forget is {forget} s; it must be 0 or more, or inf for never")
     if jump is not None and jump <= 0:
         raise UserError(f"jump is {jump}; it must be more than 0, a share of the video's longer side")
     note = note or logging.getLogger(__name__).warning
     with open_video(video, raw=raw, rate=rate, note=note) as opened:
         model = network(weights, device)
         device = str(model.device)
+        data = None
+        if isinstance(weights, str | Path):
+            data = checkpoint.read(checkpoint.find(weights), weights_only=True).config.data
         if negative is None:
-            negative = False
-            if isinstance(weights, str | Path):
-                negative = negatives(checkpoint.read(checkpoint.find(weights), weights_only=True).config.data)
+            negative = data is not None and negatives(data)
+        if forget is None:
+            forget = GONE if data is not None and data.source in ("video", "images") else math.inf
         fit = Fit.of(opened.facts.size, model.size, letterbox, negative)
         clock = Clock()
         with clock("background"):
@@ -97,10 +108,11 @@ def open_tracking(
             scene, frames = scene_of(opened, fit, background if learned is None else learned, known, note)
             if learned is None and scene.moving is not None:
                 scene = scene._replace(turned=fit.negative)
-        patience = None if forget is None else round(forget * opened.facts.rate)
+        patience = None if math.isinf(forget) else round(forget * opened.facts.rate)
         followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, jump=jump, trim=trim,
                           clock=clock, **hooks)  # fmt: skip
-        yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots or model.config.slots)
+        slots = slots or model.config.slots
+        yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots, forget)
 
 
 def network(weights: str | Path | Loci, device: str = "auto") -> Loci:
@@ -130,7 +142,8 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
             with if it shows the same scene, else worked out from the video),
             `letterbox` (False stretches; by default bars are added where stretching would change shapes by a tenth),
             `slots` (the most objects), `forget` (seconds out of sight after which a slot looks for another object; by
-            default never), `jump` (a centre that moves by more than this share of the video's longer side in a frame is
+            default `GONE` for a network trained on footage, else never: `math.inf`), `jump` (a centre that moves by
+            more than this share of the video's longer side in a frame is
             another object's, and gets a new id; by default none does), `trim` (cut masks to what differs from the
             background in this very frame), `seed`, `device`, `raw` (height and width of bare RGB on standard input),
             `rate` (frames per second), `negative` (whether the network wants negatives; a file or a run says it by

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loci.errors import UserError
+from loci.track.whole import cut_off, without_index
 
 Pixels = NDArray[np.uint8]
 Note = Callable[[str], None]
 
 MAX_PIXELS = 2**26  # 8192 x 8192: a header that claims more is damaged, or an attack on the memory
+MAX_SIDE = 2**14  # no camera and no common codec has longer ones
 # Not video though FFmpeg would open them: text drawn on a terminal, scripts that pull in other files or addresses.
 _REFUSED = frozenset(
     {"tty", "hls", "dash", "concat", "lavfi", "ffmetadata", "rtsp", "sdp", "bin", "xbin", "adf", "idf"}
@@ -51,6 +53,8 @@ def encoded(source: Any, name: str, rate: float | None, note: Note, live: bool) 
             metadata_errors="replace",
         )
     except (av.FFmpegError, ValueError, EOFError) as error:
+        if isinstance(source, str) and not live and without_index(Path(source)):
+            raise UserError(f"{name!r} was cut off before its index, without which no mp4 can be read") from error
         raise UserError(
             f"{name!r} is not a video, or is damaged from the start ({_reason(error)}): {ANYTHING}"
         ) from error
@@ -62,7 +66,8 @@ def encoded(source: Any, name: str, rate: float | None, note: Note, live: bool) 
     except BaseException:
         container.close()
         raise
-    return Opened(name, rate, count, live, _pictures(container, stream, name, note), container.close)
+    file = None if live or not isinstance(source, str) else Path(source)
+    return Opened(name, rate, count, live, _pictures(container, stream, name, note, file), container.close)
 
 
 def _video_stream(container: Any, name: str) -> Any:
@@ -74,12 +79,15 @@ def _video_stream(container: Any, name: str) -> Any:
     if stream.codec_context is None:
         raise UserError(f"{name!r} has pictures in a form that no decoder here knows; convert it to mp4 (H.264)")
     width, height = stream.codec_context.width, stream.codec_context.height
-    if width * height > MAX_PIXELS:
-        raise UserError(f"{name!r} claims pictures of {width} x {height}; {MAX_PIXELS} pixels are the most: damaged?")
+    if _absurd(width, height):
+        most = f"{MAX_SIDE} on a side and {MAX_PIXELS} pixels in all"
+        raise UserError(f"{name!r} claims pictures of {width} x {height}; {most} are the most: damaged?")
     return stream
 
 
-def _pictures(container: Any, stream: Any, name: str, note: Note) -> Iterator[tuple[float | None, Pixels]]:
+def _pictures(
+    container: Any, stream: Any, name: str, note: Note, file: Path | None
+) -> Iterator[tuple[float | None, Pixels]]:
     """Decode what can be decoded, and say at the end what could not."""
     count, bad, first_bad, last, broken = 0, 0, 0, 0.0, ""
     packets = container.demux(stream)
@@ -107,14 +115,21 @@ def _pictures(container: Any, stream: Any, name: str, note: Note) -> Iterator[tu
         note(f"{name}: {bad} damaged pieces were left out, the first after frame {first_bad}")
     expected = stream.frames
     duration = (container.duration or 0) / 1e6  # in microseconds
-    if broken or (expected and count < expected - 2) or (not expected and 1.05 * last + 1 < duration < 1e6):
-        promised = f" of {expected}" if expected else (f" ({last:.1f} s of {duration:.1f} s)" if duration else "")
+    early = 1.05 * last + 1 < duration < 1e6
+    short = count < expected - 2 if expected else early
+    if broken or short or (file is not None and cut_off(file)):
+        told = f" ({last:.1f} s of {duration:.1f} s)" if early else ""
+        promised = f" of {expected}" if count < expected else told
         note(f"{name}: ended at frame {count}{promised}: cut off or damaged{f' ({broken})' if broken else ''}")
+
+
+def _absurd(width: int, height: int) -> bool:
+    return max(width, height) > MAX_SIDE or width * height > MAX_PIXELS
 
 
 def _rgb(frame: Any) -> Pixels:
     """RGB, the way up it is to be shown (telephones write how they were held)."""
-    if frame.width * frame.height > MAX_PIXELS:
+    if _absurd(frame.width, frame.height):
         raise ValueError("too large")
     pixels = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     turns = round((frame.rotation or 0) / 90) % 4

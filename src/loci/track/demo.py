@@ -38,6 +38,8 @@ class Play:
     """Which of the source's."""
     rate: float
     """Frames per second to show it at."""
+    trim: bool = False
+    """Cut masks to what is there: on black a mask may be as large as it likes, and the truth is a digit's ink."""
 
 
 class Row(NamedTuple):
@@ -69,7 +71,7 @@ def play(part: Play, out: Path, told: Callable[[Tracked], None] = lambda _frame:
     if background is not None:
         write_image(scene, background)
     notes: list[str] = []
-    with open_tracking(film, part.name, background=background, note=notes.append) as tracking:
+    with open_tracking(film, part.name, background=background, trim=part.trim, note=notes.append) as tracking:
         watched = Watched(tracking)
 
         def watch(frame: Tracked) -> None:
@@ -93,9 +95,9 @@ class Watched:
         self.places: list[torch.Tensor] = []
 
     def add(self, frame: Tracked) -> None:
-        """Labels of slots that have an object, and where those are, both in the video's pixels."""
-        known = np.zeros(256, np.int16)
-        known[frame.slots + 1] = frame.slots + 1
+        """Labels of objects in sight, and where all objects are, both in the video's pixels."""
+        known, seen = np.zeros(256, np.int16), frame.slots[frame.seen]
+        known[seen + 1] = seen + 1
         self.labels.append(torch.from_numpy(known[frame.labels]))
         places = np.full((self.slots, 2), NOWHERE, np.float32)
         places[frame.slots] = 2 * frame.positions / (np.array(self.size) - 1) - 1

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from loci.track.tags import Tags, write
 from loci.track.tracker import Tracked
 
 Pixels = NDArray[np.uint8]
@@ -21,7 +22,6 @@ COLOURS = np.array(
 """One for each slot, far apart; a slot's colour never changes. From the 21st slot on they come again."""
 
 TRAIL = 40  # frames
-HIDDEN = 0.5  # visible share below which an object is drawn dashed
 _DARK = 24
 
 
@@ -45,6 +45,8 @@ class Drawer:
     def __init__(self, size: tuple[int, int], slots: int) -> None:
         self.scale = drawing_scale(size)
         self.canvas = (round(size[0] * self.scale), round(size[1] * self.scale))
+        self.line = max(1, round(max(self.canvas) / 500))
+        self.font = float(np.clip(max(self.canvas) / 1400, 0.42, 0.8))
         self.slots = slots
         self.tile = max(40, min(112, self.canvas[1] // min(slots, 10)))
         self.across = max(1, self.canvas[1] // self.tile)
@@ -59,7 +61,11 @@ class Drawer:
         for known in set(self.trails) - set(frame.ids.tolist()):
             del self.trails[known]
             self.zooms.pop(known, None)
-        _text(picture, f"{frame.index}  {frame.time:.2f} s", (6, 16), (255, 255, 255))
+        tags = Tags(picture, self.font)
+        for n in sorted(range(len(frame.ids)), key=lambda n: not frame.seen[n]):  # what is seen has the first choice
+            box = self._box(frame, n)
+            tags.add(str(frame.ids[n]), box, colour(int(frame.slots[n])), filled=bool(frame.seen[n]))
+        write(picture, f"frame {frame.index}  {frame.time:.2f} s", (6, 18), (255, 255, 255), self.font)
         return np.concatenate((picture, self._strip(frame)), 0)
 
     def _masks(self, frame: Tracked) -> Pixels:
@@ -67,7 +73,7 @@ class Drawer:
         down = cv2.INTER_AREA if self.scale < 1 else cv2.INTER_NEAREST
         picture = np.asarray(cv2.resize(frame.pixels, self.canvas[::-1], interpolation=down), np.uint8).copy()
         shown = np.zeros(256, np.uint8)
-        shown[frame.slots + 1] = frame.slots + 1
+        shown[frame.slots[frame.seen] + 1] = frame.slots[frame.seen] + 1
         labels = np.asarray(cv2.resize(shown[frame.labels], self.canvas[::-1], interpolation=cv2.INTER_NEAREST))
         paint = np.zeros((256, 3), np.uint8)
         paint[1:] = COLOURS[np.arange(255) % len(COLOURS)]
@@ -79,26 +85,38 @@ class Drawer:
             outline, _ = cv2.findContours(
                 (labels == slot + 1).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE
             )
-            cv2.drawContours(picture, outline, -1, colour(int(slot)), 1, cv2.LINE_AA)
+            cv2.drawContours(picture, outline, -1, colour(int(slot)), self.line, cv2.LINE_AA)
         return picture
 
     def _object(self, picture: Pixels, frame: Tracked, n: int) -> None:
-        """Trail, centre and id; a dashed ellipse where it is hidden."""
+        """Trail, thin where it is old, and centre; a dashed ellipse where it is hidden."""
         paint = colour(int(frame.slots[n]))
-        row, column = np.nan_to_num((frame.positions[n] + 0.5) * self.scale - 0.5).clip(-9999, 9999)
-        centre = (round(float(column)), round(float(row)))
+        centre = self._centre(frame, n)
         trail = self.trails.setdefault(int(frame.ids[n]), deque(maxlen=TRAIL))
         trail.append(centre)
-        if len(trail) > 1:
-            cv2.polylines(picture, [np.array(trail, np.int32)], False, paint, 1, cv2.LINE_AA)
-        cv2.drawMarker(picture, centre, (255, 255, 255), cv2.MARKER_CROSS, 9, 3)
-        cv2.drawMarker(picture, centre, paint, cv2.MARKER_CROSS, 7, 1)
-        if frame.visible[n] < HIDDEN or not frame.seen[n]:
-            size = frame.boxes[n, 2:] if frame.boxes[n, 2] > 0 else np.full(2, 2 * frame.sizes[n])
-            axes = (max(5, round(float(size[0]) * self.scale / 2)), max(5, round(float(size[1]) * self.scale / 2)))
+        path = np.array(trail, np.int32)
+        cv2.polylines(picture, [path], False, paint, 1, cv2.LINE_AA)
+        cv2.polylines(picture, [path[-TRAIL // 3 :]], False, paint, self.line + 1, cv2.LINE_AA)
+        reach = 6 + 2 * self.line
+        cv2.drawMarker(picture, centre, (255, 255, 255), cv2.MARKER_CROSS, reach + 2, self.line + 2)
+        cv2.drawMarker(picture, centre, paint, cv2.MARKER_CROSS, reach, self.line)
+        if not frame.seen[n]:
+            width, height = self._box(frame, n)[2:]
+            axes = (max(5, round(width / 2)), max(5, round(height / 2)))
             for start in range(0, 360, 30):
                 cv2.ellipse(picture, centre, axes, 0, start, start + 16, paint, 2, cv2.LINE_AA)
-        _text(picture, str(frame.ids[n]), (centre[0] + 7, centre[1] - 5), paint)
+
+    def _centre(self, frame: Tracked, n: int) -> tuple[int, int]:
+        row, column = np.nan_to_num((frame.positions[n] + 0.5) * self.scale - 0.5).clip(-9999, 9999)
+        return round(float(column)), round(float(row))
+
+    def _box(self, frame: Tracked, n: int) -> NDArray[np.float64]:
+        """Left, top, width, height of what stands for an object on the canvas."""
+        if frame.seen[n]:
+            return frame.boxes[n].astype(np.float64) * self.scale
+        size = frame.boxes[n, 2:] if frame.boxes[n, 2] > 0 else np.full(2, 2 * frame.sizes[n])
+        size = size.astype(np.float64) * self.scale
+        return np.concatenate((np.array(self._centre(frame, n)) - size / 2, size))
 
     def _zoom(self, frame: Tracked, n: int) -> float:
         """Follows the object's size slowly, so that the picture does not jump."""
@@ -120,7 +138,7 @@ class Drawer:
             )
             bar = round(float(frame.visible[n].clip(0, 1)) * (side - 2))
             strip[top + side + 1 : top + side + 5, left + 1 : left + 1 + bar] = colour(int(slot))
-            _text(strip, str(frame.ids[n]), (left + 4, top + 14), colour(int(slot)))
+            write(strip, str(frame.ids[n]), (left + 4, top + 16), colour(int(slot)), self.font)
         return strip
 
 
@@ -147,8 +165,3 @@ def closeup(frame: Tracked, n: int, share: float, side: int) -> Pixels:
 def zoom(frame: Tracked, n: int) -> float:
     """How much of the longer side a square around an object takes that shows it and as much again."""
     return float(np.clip(2 * frame.boxes[n, 2:].max() / max(frame.pixels.shape[:2]), 0.1, 1))
-
-
-def _text(picture: Pixels, words: str, place: tuple[int, int], paint: tuple[int, int, int]) -> None:
-    cv2.putText(picture, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, (0, 0, 0), 3, cv2.LINE_AA)
-    cv2.putText(picture, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, paint, 1, cv2.LINE_AA)

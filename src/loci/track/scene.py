@@ -27,6 +27,8 @@ class Scene(NamedTuple):
     moving: MovingBackground | None
     turned: bool = False
     """Whether the moving one knows true colours, and the network negatives."""
+    origin: str = ""
+    """Where it comes from, in words."""
 
 
 def scene_of(
@@ -50,22 +52,26 @@ def scene_of(
     if isinstance(background, MovingBackground):
         if background.size != fit.network:
             raise UserError(f"the moving background is {background.size}, the network {fit.network}: learn it anew")
-        return Scene(np.zeros((*fit.network, 3), np.uint8), background), frames
+        return Scene(np.zeros((*fit.network, 3), np.uint8), background, origin="learned, moving"), frames
     if background is not None:
         picture = read_image(Path(background)) if isinstance(background, str | Path) else background
-        return Scene(_fitted(picture, fit), None), frames
+        named = str(background) if isinstance(background, str | Path) else "a picture that was given"
+        return Scene(_fitted(picture, fit), None, origin=named), frames
     if video.facts.live:
         first = list(islice(frames, FIRST))
         frames = chain(first, frames)
         picture = mixture([limited(frame.pixels) for frame in first])
         note(f"{video.facts.name}: its background comes from its first {len(first)} frames; name an image if you can")
+        origin = f"worked out from the first {len(first)} frames"
     else:
         picture = still_background(video.facts.name)
+        origin = "worked out from the video"
     scene = _fitted(picture, fit)
     if known is not None and same_shape(known.shape[:2], fit.video):
         old = _fitted(known, fit)
-        scene = old if same_scene(old, scene) else scene
-    return Scene(scene, None), frames
+        if same_scene(old, scene):
+            scene, origin = old, "the one the network was trained with"
+    return Scene(scene, None, origin=origin), frames
 
 
 def learned_for(weights: str | Path, size: tuple[int, int], device: str) -> MovingBackground | None:

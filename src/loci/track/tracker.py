@@ -62,7 +62,7 @@ class Tracked:
     boxes: Floats
     """[N,4] left, top, width, height around its mask; while it is hidden, its last box moved along with its centre."""
     seen: NDArray[np.bool_]
-    """[N] whether its mask has a pixel."""
+    """[N] whether it is in sight: its mask exceeds 0.5 and has a pixel. What is not has no mask in files."""
     gestalts: Floats
     """[N,D] the code of what it is."""
     codes: Floats
@@ -74,8 +74,8 @@ class Tracked:
 
     @cached_property
     def masks(self) -> NDArray[np.bool_]:
-        """[N,H,W] the pixels of each object; they never overlap."""
-        return np.asarray(self.labels[None] == (self.slots[:, None, None] + 1))
+        """[N,H,W] the pixels of each object in sight; they never overlap."""
+        return np.asarray((self.labels[None] == (self.slots[:, None, None] + 1)) & self.seen[:, None, None])
 
 
 @dataclass
@@ -252,7 +252,7 @@ def _tracked(frame: Frame, view: _View, fit: Fit, found: Found, reach: float) ->
         ids[slot] = total
     labels = fit.labels(view.masks)
     boxes = found.boxes + np.pad((centres - found.centres)[:, ::-1], ((0, 0), (0, 2))) * (found.boxes[:, 2:3] > 0)
-    boxes, seen = _boxes(labels, boxes)
+    boxes, seen = _boxes(labels, boxes, visible > CLAIM)
     last = np.where((seen | (ids == 0))[:, None], centres, found.last)
     unseen = np.where(seen, 0, found.unseen + 1)
     found = Found(ids, boxes, centres, last, unseen, total)
@@ -279,10 +279,10 @@ def _tracked(frame: Frame, view: _View, fit: Fit, found: Found, reach: float) ->
     )
 
 
-def _boxes(labels: NDArray[np.uint8], otherwise: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Left, top, width, height of each label's pixels; where it has none, what is given."""
+def _boxes(labels: NDArray[np.uint8], otherwise: Floats, clear: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
+    """Left, top, width, height of the pixels of each label that is clear; for others, and without a pixel, as given."""
     boxes, seen = otherwise.astype(np.float32), np.zeros(len(otherwise), np.bool_)
-    for slot in range(len(otherwise)):
+    for slot in np.flatnonzero(clear):
         mine = labels == slot + 1
         rows = np.flatnonzero(mine.any(1))
         if rows.size:

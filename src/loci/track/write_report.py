@@ -32,6 +32,7 @@ h1 { font-size: 1.4em } h2 { font-size: 1.1em; margin-top: 2em; border-bottom: 1
 video, img.wide { max-width: 100%; background: #111 } video { width: 100%; max-height: 85vh }
 img.wide { min-width: 20em }
 .line { display: flex; gap: .5em } .line div { line-height: ROWpx; font-size: 12px; text-align: right }
+.axis { display: flex; justify-content: space-between; font-size: 12px; padding-left: 1.7em }
 .line img { flex: 1; min-width: 0; image-rendering: pixelated }
 table { border-collapse: collapse } td, th { padding: .15em 1em .15em 0; text-align: left; vertical-align: top }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
@@ -48,6 +49,7 @@ class Timeline:
         self.length = 0
         self.bins: list[dict[int, float]] = []
         self.slots: dict[int, int] = {}
+        self.end = 0.0
 
     def add(self, frame: Tracked) -> None:
         """One more frame."""
@@ -60,7 +62,7 @@ class Timeline:
         for known, slot, share in zip(frame.ids.tolist(), frame.slots.tolist(), frame.visible.tolist(), strict=True):
             self.bins[-1][known] = self.bins[-1].get(known, 0.0) + share
             self.slots[known] = slot
-        self.length += 1
+        self.length, self.end = self.length + 1, frame.time
 
     def draw(self) -> Pixels:
         """[ROW·ids, bins, 3]: a row for each id, bright in its slot's colour where it was in full view."""
@@ -130,7 +132,7 @@ def movie(path: Path, page: Path) -> str:
         source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
     else:
         source = html.escape(Path(os.path.relpath(path, page.parent)).as_posix())
-    return f'<video controls loop muted src="{source}"></video>'
+    return f'<video controls loop muted preload="auto" src="{source}"></video>'
 
 
 def table(rows: Mapping[str, object]) -> str:
@@ -145,6 +147,12 @@ def page(title: str, body: str) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{STYLE.replace('ROW', str(ROW))}</style><h1>{html.escape(title)}</h1>{body}</html>\n"
     )
+
+
+def _axis(end: float) -> str:
+    """Seconds below the timeline, at its quarters."""
+    marks = "".join(f"<span>{end * quarter / 4:.1f} s</span>" for quarter in range(5))
+    return f'<div class="axis">{marks}</div>'
 
 
 def speeds(clock: Clock, frames: int) -> dict[str, str]:
@@ -184,7 +192,7 @@ def report_html(path: Path, settings: Mapping[str, object], background: Pixels, 
         said = "".join(f"<p><b>{html.escape(note)}</b></p>" for note in notes)
         height = max(ROW * len(timeline.slots), 1)
         chart = f'<img style="height:{height}px" src="{png(timeline.draw())}" alt="">'
-        chart = f'<div class="line"><div>{ids}</div>{chart}</div>'
+        chart = f'<div class="line"><div>{ids}</div>{chart}</div>{_axis(timeline.end)}'
         part.write_text(
             page(
                 f"loci: {settings.get('video', '')}",

@@ -33,6 +33,10 @@ def fit(config: Config, *, size: bool, slots: bool) -> Config:
     """
     if config.data.path is None:
         raise UserError(f"data.source {config.data.source} needs a file or a folder: --data.path PATH")
+    from loci.track.video_in import check
+
+    if not Path(config.data.path).is_dir():
+        check(config.data.path)  # what is no video is said before anything slow is imported
     from loci.track.footage import look
 
     found = look(first_video(Path(config.data.path)))
