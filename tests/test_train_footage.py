@@ -1,8 +1,11 @@
 """From somebody's own video to a network: what is chosen, on what it learns, and that tracking then sees the same."""
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -19,6 +22,7 @@ from loci.track.video_out import video_out
 from loci.train.feed import open_data
 from loci.train.footage import fit
 from loci.train.scene import named_scene
+from loci.worlds.moving_mnist import MovingMnist
 
 LENGTH = 90
 
@@ -181,3 +185,33 @@ def test_three_commands_from_a_video_to_tracks(films, tmp_path, capsys):
         assert cli.main([str(word) for word in words]) == 0, capsys.readouterr().err
     assert (tmp_path / "tracks" / "report.html").is_file()
     assert int(np.median(read_image(run / "background.png"))) == pytest.approx(55, abs=3)
+
+
+def test_images_need_no_video_library(tmp_path):
+    """A rented GPU machine may have no PyAV: images go without, videos say so."""
+    folder, video = tmp_path / "images", tmp_path / "a.mp4"
+    folder.mkdir()
+    video.write_bytes(b"")
+    frames = MovingMnist(size=(64, 64), length=12).clips([0], labels=False).frames[0]
+    for number, frame in enumerate(frames):
+        cv2.imwrite(str(folder / f"{number:03}.png"), frame.permute(1, 2, 0).contiguous().numpy())
+    script = """
+import sys
+sys.modules["av"] = None
+from pathlib import Path
+from loci.data.open import open_source
+from loci.errors import UserError
+from loci.track.footage import look
+print(look(Path(sys.argv[1])).frames, len(open_source(f"images:{sys.argv[1]}", length=4)))
+try:
+    open_source(f"video:{sys.argv[2]}")
+except UserError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder), str(video)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "12 3",
+        "video: files are read by av, which is not installed: pip install av",
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def _files(kind: str, place: str, given: dict[str, Any]) -> Source:
     if not path.exists():
         raise UserError(f"there is no {path}; {kind}: needs a file or folder that exists")
     try:
-        reader = _reader(kind, path)
+        return _read(_reader(kind, path), kind, path, given)
     except ModuleNotFoundError as error:
         package = PACKAGES.get(error.name or "")
         if package is None:
@@ -87,13 +87,16 @@ def _files(kind: str, place: str, given: dict[str, Any]) -> Source:
         raise UserError(
             f"{kind}: files are read by {package}, which is not installed: pip install {package}"
         ) from error
+
+
+def _read(reader: Callable[..., Source], kind: str, path: Path, given: Mapping[str, Any]) -> Source:
+    """The source, with those options that the reader has."""
     known = inspect.signature(reader).parameters
     wanted = {name: value for name, value in given.items() if value is not None and (name in known or name != "split")}
     for name in wanted:
         if name not in known:
             raise UserError(f"{kind}: has no option {name!r}: choose from {', '.join(list(known)[1:])}")
-    source: Source = reader(path, **wanted)
-    return source
+    return reader(path, **wanted)
 
 
 def _reader(kind: str, path: Path) -> Callable[..., Source]:

@@ -15,11 +15,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-import av
 import cv2
 import numpy as np
 import torch
-from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
 from loci.config import DataConfig
@@ -53,6 +51,8 @@ class Facts(NamedTuple):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    import av  # here: folders of images are read without it
+
     kind = CONTAINERS.get(path.suffix.lower())
     if kind is None:
         raise UserError(f"{path} is no video: choose one of {', '.join(CONTAINERS)}")
@@ -101,6 +101,8 @@ def decode(path: Path, count: int, *, start: int = 0, at: int | None = None, siz
     Raises:
         UserError: the video is damaged or has fewer frames.
     """
+    import av
+
     if not 0 < count <= LONGEST:
         raise UserError(f"{count} frames at once: choose from 1 to {LONGEST}")
     with _opened(path) as (container, stream):
@@ -111,7 +113,7 @@ def decode(path: Path, count: int, *, start: int = 0, at: int | None = None, siz
         if frames is None:
             container.seek(0)
             frames = itertools.islice(container.decode(stream), start, None)
-        convert = VideoReformatter()
+        convert = av.video.reformatter.VideoReformatter()
         result: Pixels | None = None
         n = -1
         for n, frame in enumerate(itertools.islice(frames, count)):
@@ -214,7 +216,9 @@ def _read_images(files: Sequence[Path], size: Size) -> Tensor:
 
 def _whole(path: Path, size: Size) -> Tensor:
     """A video up to where it is damaged."""
-    pictures, convert = [], VideoReformatter()
+    import av
+
+    pictures, convert = [], av.video.reformatter.VideoReformatter()
     with _opened(path) as (container, stream):
         try:
             for frame in itertools.islice(container.decode(stream), LONGEST):

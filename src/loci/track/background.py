@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import av
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +90,8 @@ def _thinned(frames: Iterable[Pixels], count: int, step: int, shrink: Callable[[
 
 def _jump(path: Path, count: int) -> Iterator[Pixels]:
     """The key frames nearest to evenly spaced times."""
+    import av  # here: images are looked at without it
+
     with av.open(f"file:{path.resolve()}", options={"max_pixels": str(MAX_PIXELS)}) as container:
         stream = container.streams.video[0]
         size: tuple[int, ...] | None = None

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +43,8 @@ class Opened:
 
 def encoded(source: Any, name: str, rate: float | None, note: Note, live: bool) -> Opened:
     """A file or a stream that FFmpeg understands."""
+    import av  # here: folders of images are read without it
+
     try:
         container = av.open(
             source if not isinstance(source, str) else f"file:{Path(source).resolve()}",
@@ -89,6 +90,8 @@ def _pictures(
     container: Any, stream: Any, name: str, note: Note, file: Path | None
 ) -> Iterator[tuple[float | None, Pixels]]:
     """Decode what can be decoded, and say at the end what could not."""
+    import av
+
     count, bad, first_bad, last, broken = 0, 0, 0, 0.0, ""
     packets = container.demux(stream)
     while True:

@@ -5,6 +5,7 @@ Files and streams are decoded by PyAV (`decode.py`), webcams are read by OpenCV,
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import logging
 import math
@@ -145,19 +146,29 @@ def _folder(folder: Path, rate: float | None, note: Note) -> Opened:
         unreadable = []
         for path in images:
             try:
-                with closing(encoded(str(path), path.name, None, note, live=False)) as image:
-                    picture = next(image.pictures, None)
+                picture = _image(path, note)
             except UserError:
                 picture = None
             if picture is None:
                 unreadable.append(path.name)
             else:
-                yield None, picture[1]
+                yield None, picture
         if unreadable:
             some = ", ".join(unreadable[:3])
             note(f"{folder}: {len(unreadable)} of {len(images)} images cannot be read and were left out: {some}")
 
     return Opened(str(folder), rate or 25.0, len(images), False, pictures(), lambda: None)
+
+
+def _image(path: Path, note: Note) -> Pixels | None:
+    """By FFmpeg, which looks at an image's size before it allocates one; by OpenCV on a machine without PyAV."""
+    if importlib.util.find_spec("av") is None:
+        from loci.data.video import read_image
+
+        return read_image(path)
+    with closing(encoded(str(path), path.name, None, note, live=False)) as image:
+        found = next(image.pictures, None)
+    return None if found is None else found[1]
 
 
 def _natural(path: Path) -> list[tuple[bool, int, str]]:
