@@ -96,7 +96,7 @@ def test_a_cache_that_fills_as_clips_are_asked_for(tmp_path, caplog):
     assert source.asked == [4, 0, 3, 3]
     assert cached(source, tmp_path).numbers == (0, 1, 2, 4)
     assert "made again" not in caplog.text
-    assert source.asked[4:] == [1, 2, 3]
+    assert sorted(source.asked[4:]) == [1, 2, 3]  # by several threads
     with pytest.raises(UserError, match="another source"):
         filling(MovingMnist(length=6), tmp_path)
 

@@ -250,6 +250,7 @@ def test_the_commands_run_without_what_they_do_not_need(tmp_path):
     path = tmp_path / "net.safetensors"
     checkpoint.save(path, tiny((64, 64)))
     (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "a.mp4").write_bytes(b"a video, perhaps")
     digits = f"--count 1 --length 12 --device cpu --out {tmp_path / 'r'}"
     scenes = f"--count 1 --length 4 --device cpu --out {tmp_path / 'r'}"
     done = bare(
@@ -258,14 +259,13 @@ def test_the_commands_run_without_what_they_do_not_need(tmp_path):
         f"reproduce moving-mnist --network {path} {digits}",
         f"evaluate {path} --on cater {scenes}",
         f"evaluate {path} --on video:{tmp_path / 'videos'}",
-        f"evaluate {path} --on cater:{tmp_path / 'videos'}",
         script=COMMANDS,
     )
     assert [line for line in done.stdout.splitlines() if line.startswith("code")] == [
         *(["code 0"] * 3),
-        *(["code 2"] * 2),
+        "code 2",
     ], done.stderr
-    assert done.stderr.count("files are read by av, which is not installed: pip install av") == 2
+    assert "videos are read by av, which is not installed: pip install av" in done.stderr
 
 
 def test_a_bare_machine_trains_the_read_out_within_its_time(results, tmp_path):

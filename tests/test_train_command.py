@@ -121,7 +121,7 @@ def test_resume_by_command_and_what_it_refuses(run, capsys):
         (["smoke", "--train.seed", str(10**30), "--out", "x"], "64 bits"),
         (["smoke", "--train.stages.0.rate", "1e38", "--out", "x"], "100 at most"),
         (["video", "--out", "x"], "--data.path PATH"),
-        (["video", "--data.path", "/nowhere.mp4", "--out", "x"], "there is no /nowhere.mp4"),
+        (["video", "--data.path", "/nowhere.mp4", "--out", "x"], "no file or folder '/nowhere.mp4'"),
     ],
 )
 def test_mistakes_end_with_2_and_a_way_out(words, said, capsys, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from loci.errors import UserError
 from loci.worlds.open import WORLDS, open_world
 
 READERS = ("cater", "clevrer", "clevr", "movi", "mnist", "video", "images")
-PACKAGES = {"av": "av", "pycocotools": "pycocotools", "cv2": "opencv-python-headless"}
+PACKAGES = {"pycocotools": "pycocotools", "cv2": "opencv-python-headless"}
 """What some readers need and a bare machine may lack: the module and what to install."""
 EXAMPLES = (
     "cater:FOLDER, clevrer:FOLDER, clevr:FILE.tfrecords, movi:FOLDER, mnist:FILE.npy, "

@@ -24,6 +24,7 @@ from loci.config import DataConfig
 from loci.data.batch import gather
 from loci.data.clip import Clip
 from loci.data.picture import LARGEST, Pixels, Size, resized
+from loci.data.pyav import pyav
 from loci.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,7 @@ class Facts(NamedTuple):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    import av  # here: folders of images are read without it
-
+    av = pyav()
     kind = CONTAINERS.get(path.suffix.lower())
     if kind is None:
         raise UserError(f"{path} is no video: choose one of {', '.join(CONTAINERS)}")
@@ -101,8 +101,7 @@ def decode(path: Path, count: int, *, start: int = 0, at: int | None = None, siz
     Raises:
         UserError: the video is damaged or has fewer frames.
     """
-    import av
-
+    av = pyav()
     if not 0 < count <= LONGEST:
         raise UserError(f"{count} frames at once: choose from 1 to {LONGEST}")
     with _opened(path) as (container, stream):
@@ -216,8 +215,7 @@ def _read_images(files: Sequence[Path], size: Size) -> Tensor:
 
 def _whole(path: Path, size: Size) -> Tensor:
     """A video up to where it is damaged."""
-    import av
-
+    av = pyav()
     pictures, convert = [], av.video.reformatter.VideoReformatter()
     with _opened(path) as (container, stream):
         try:

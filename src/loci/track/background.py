@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from loci.data.pyav import pyav
 from loci.data.video import negatives
 from loci.errors import UserError
 from loci.track.atomic import atomic
@@ -90,8 +91,7 @@ def _thinned(frames: Iterable[Pixels], count: int, step: int, shrink: Callable[[
 
 def _jump(path: Path, count: int) -> Iterator[Pixels]:
     """The key frames nearest to evenly spaced times."""
-    import av  # here: images are looked at without it
-
+    av = pyav()
     with av.open(f"file:{path.resolve()}", options={"max_pixels": str(MAX_PIXELS)}) as container:
         stream = container.streams.video[0]
         size: tuple[int, ...] | None = None

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loci.data.pyav import pyav
 from loci.errors import UserError
 from loci.track.whole import cut_off, without_index
 
@@ -43,8 +44,7 @@ class Opened:
 
 def encoded(source: Any, name: str, rate: float | None, note: Note, live: bool) -> Opened:
     """A file or a stream that FFmpeg understands."""
-    import av  # here: folders of images are read without it
-
+    av = pyav()
     try:
         container = av.open(
             source if not isinstance(source, str) else f"file:{Path(source).resolve()}",
@@ -90,8 +90,7 @@ def _pictures(
     container: Any, stream: Any, name: str, note: Note, file: Path | None
 ) -> Iterator[tuple[float | None, Pixels]]:
     """Decode what can be decoded, and say at the end what could not."""
-    import av
-
+    av = pyav()
     count, bad, first_bad, last, broken = 0, 0, 0, 0.0, ""
     packets = container.demux(stream)
     while True:

@@ -5,7 +5,6 @@ Files and streams are decoded by PyAV (`decode.py`), webcams are read by OpenCV,
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import logging
 import math
@@ -21,6 +20,7 @@ from typing import Any, Self
 import cv2
 import numpy as np
 
+from loci.data import pyav
 from loci.errors import UserError
 from loci.track.decode import ANYTHING, MAX_PIXELS, Note, Opened, Pixels, encoded
 
@@ -162,7 +162,7 @@ def _folder(folder: Path, rate: float | None, note: Note) -> Opened:
 
 def _image(path: Path, note: Note) -> Pixels | None:
     """By FFmpeg, which looks at an image's size before it allocates one; by OpenCV on a machine without PyAV."""
-    if importlib.util.find_spec("av") is None:
+    if not pyav.available():
         from loci.data.video import read_image
 
         return read_image(path)
