@@ -4,11 +4,10 @@
     bash bench/gpu_lease_wait.sh 560                               # as many more as there is time for
 
 PLAN.json says what trains (`trainers`: name, words, folder), what is measured (`workers`: lists of cases for
-`gpu_case.py`, `side_by_side` of them at once from second `first_worker` on: compiling side by side slows the trainers'
-own) and what is run as soon as the main trainer is done (`after`). Compiling takes most of a short lease and
-no GPU, so everything compiles side by side; a measurement waits until it is ready, then all others are stopped
-(SIGSTOP) for its second. Small networks leave most of a large GPU idle: where NVIDIA's multi-process service can be
-started, trainers share it, so that their kernels run at the same time instead of by turns.
+`gpu_case.py`, `side_by_side` of them at once from second `first_worker` on, since compiling slows the trainers) and
+what is run as soon as the main trainer is done (`after`). A measurement waits until it is compiled, then all others are
+stopped (SIGSTOP) for its second. Where NVIDIA's multi-process service can be started, trainers share the GPU by it, so
+that kernels of several may run at the same time instead of by turns.
 
 It runs on between two calls of the machine. /tmp/lease/until holds the second (CLOCK_MONOTONIC) at which it ends;
 writing another number there changes that, as long as trainers have not planned their last stage. Results are in
@@ -30,6 +29,7 @@ from pathlib import Path
 BEGAN = time.monotonic()
 WORK = Path("/tmp/lease")
 OUT = WORK / "out"
+COMPILED = WORK / "compiled"
 UNTIL = WORK / "until"
 PIPES = WORK / "mps"
 PIECE = 15 << 20
@@ -241,13 +241,14 @@ class Lease:
         (OUT / "finished").write_text("")
 
     def compiled(self):
-        """What was compiled, in pieces that may travel: for scratch/carry of the next lease."""
+        """What was compiled, in pieces that may travel, in a folder of its own: results take most of a call's files."""
         place = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
         if not place or now() > end() - 3:
             return
         whole = Path(shutil.make_archive(str(WORK / "cache"), "zip", place)).read_bytes()
+        COMPILED.mkdir()
         for number in range(-(-len(whole) // PIECE)):
-            (OUT / f"cache.zip.{number}").write_bytes(whole[number * PIECE : (number + 1) * PIECE])
+            (COMPILED / f"cache.zip.{number}").write_bytes(whole[number * PIECE : (number + 1) * PIECE])
 
     def weights(self, run, path, label):
         """A checkpoint without what it takes to go on."""

@@ -4,6 +4,7 @@
 #     bash bench/gpu_lease_begin.sh PLAN.json SECONDS TELL
 set -euo pipefail
 mkdir -p /tmp/lease/tree
+mkdir -p scratch
 cp -r src bench tests scratch pyproject.toml /tmp/lease/tree
 cd /tmp/lease/tree
 export PYTHONPATH=src:bench:tests:scratch/carry/py PYTHONUNBUFFERED=1 OUT=/tmp/lease/out

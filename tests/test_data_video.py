@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from loci.data.labels import read_labels
 from loci.data.mnist_npy import open_mnist
 from loci.data.picture import pixel_to_position, resampled, resized
-from loci.data.video import _sought, decode, image_files, open_images, open_videos, probe, time_stamps
+from loci.data.video import image_files, open_images, open_videos
+from loci.data.video_file import decode, probe, sought, time_stamps
 from loci.data.write import write_clips
 from loci.data.write_labels import LabelledFolder, labels
 from loci.data.write_moving_mnist import MovingMnistFolder
@@ -91,7 +92,7 @@ def test_windows_found_by_their_time_are_the_same_frames(tmp_path):
     for start in (1, 29, 30, 31, 64, 93):
         assert torch.equal(decode(tmp_path / "x.mp4", 7, start=start, at=stamps[start]), whole[start : start + 7])
     with av.open(str(tmp_path / "x.mp4")) as container:
-        first = next(_sought(container, container.streams.video[0], stamps[64]))
+        first = next(sought(container, container.streams.video[0], stamps[64]))
     assert first.pts == stamps[64]
     wrong = stamps[50] + 1
     assert torch.equal(decode(tmp_path / "x.mp4", 7, start=50, at=wrong), whole[50:57])

@@ -20,9 +20,10 @@ from loci.data.cater_geometry import project, snitch_class
 from loci.data.clip import CARRIED, CONTAINED, OCCLUDED, VISIBLE, Clip
 from loci.data.document import find, read_json, reading
 from loci.data.labels import read_labels
-from loci.data.picture import Size, resized
+from loci.data.picture import Size, read_image, resized
 from loci.data.source import Split
-from loci.data.video import decode, probe, read_image, report
+from loci.data.video import report
+from loci.data.video_file import decode, probe
 from loci.errors import UserError
 from loci.worlds.cater import HIDDEN_BELOW, Cater
 from loci.worlds.cater_scene import carried, events, from_json, holders

@@ -21,7 +21,8 @@ from loci.data.clip import ABSENT, EVENTS, OCCLUDED, VISIBLE, Clip
 from loci.data.document import choice, numbers, read_json, reading, run_lengths, whole_number
 from loci.data.picture import Size, resampled
 from loci.data.source import Split
-from loci.data.video import Facts, decode, probe, report
+from loci.data.video import report
+from loci.data.video_file import Facts, decode, probe
 from loci.data.write_clevrer import RANGES
 from loci.errors import UserError
 from loci.worlds.clevrer import Clevrer

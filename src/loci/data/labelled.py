@@ -17,7 +17,8 @@ from loci.data.document import read_json, reading
 from loci.data.labels import read_labels
 from loci.data.picture import Size
 from loci.data.source import SPLITS, Source
-from loci.data.video import decode, probe, report
+from loci.data.video import report
+from loci.data.video_file import decode, probe
 from loci.data.write import SETTINGS
 from loci.errors import UserError
 from loci.worlds.open import WORLDS, world_class

@@ -1,15 +1,41 @@
-"""Changing the size of frames and of masks."""
+"""Image files, and other sizes of frames and masks."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from loci.errors import UserError
+
 Pixels = NDArray[np.uint8]
 Size = tuple[int, int]
 
 LARGEST = 2**26  # pixels of a picture: a header that claims more is damaged, or an attack on the memory
+
+
+def read_image(path: Path) -> Pixels:
+    """An image file as RGB [H,W,3]."""
+    try:
+        raw = np.frombuffer(path.read_bytes(), np.uint8)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    return decode_image(raw, str(path))
+
+
+def decode_image(raw: Pixels, name: str) -> Pixels:
+    """An encoded image as RGB [H,W,3]; `name` is what an error calls it."""
+    if len(raw) == 0:
+        raise UserError(f"{name} is empty")
+    try:
+        picture = cv2.imdecode(raw, cv2.IMREAD_COLOR)
+    except cv2.error as error:
+        raise UserError(f"{name} is no image that can be read: {error.err}") from error
+    if picture is None:
+        raise UserError(f"{name} is no image that can be read")
+    return np.ascontiguousarray(picture[..., ::-1], np.uint8)
 
 
 def resized(frame: Pixels, size: Size | None) -> Pixels:

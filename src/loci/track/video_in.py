@@ -163,7 +163,7 @@ def _folder(folder: Path, rate: float | None, note: Note) -> Opened:
 def _image(path: Path, note: Note) -> Pixels | None:
     """By FFmpeg, which looks at an image's size before it allocates one; by OpenCV on a machine without PyAV."""
     if not pyav.available():
-        from loci.data.video import read_image
+        from loci.data.picture import read_image
 
         return read_image(path)
     with closing(encoded(str(path), path.name, None, note, live=False)) as image:

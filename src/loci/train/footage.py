@@ -74,7 +74,7 @@ def cut(data: DataConfig, found: Look, size: tuple[int, int]) -> DataConfig:
 
 def first_video(path: Path) -> Path:
     """The file itself, or the first of a folder of videos; a folder of images stays as it is."""
-    from loci.data.video import CONTAINERS
+    from loci.data.video_file import CONTAINERS
 
     if not path.exists():
         raise UserError(f"there is no {path}: --data.path needs a video or a folder that exists")

@@ -54,8 +54,8 @@ def named_scene(
         return None
     if named == LEARNED:
         return Scene(_learned(config, source, out, device, writes))
-    from loci.data.picture import resized
-    from loci.data.video import negatives, read_image
+    from loci.data.picture import read_image, resized
+    from loci.data.video import negatives
 
     picture = resized(read_image(Path(named)), source.size)
     picture = 255 - picture if negatives(config.data) else picture
