@@ -7,20 +7,28 @@ it is measured. A row of JSON for each goes to FOLDER/ID.row. Checks and curves 
 """
 
 import json
+import logging
 import os
 import sys
 import time
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
+
+if '"check"' in sys.argv[-1]:
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # no library may round float32, whatever torch asks for
 
 import gpu_session
 import torch
+from gpu_probe import kernels
 
 from loci import presets
 from loci.bench import measure
 from loci.bench.work import resized, tracking, training
+from loci.kernels import record
 
 PATIENCE = 300.0
+TUNED = record.tuned
 
 
 def settle():
@@ -40,8 +48,20 @@ def turn(folder, name):
         time.sleep(0.01)
 
 
+@contextmanager
+def by_rule(rough):
+    """In place of `record.tuned`: cuDNN chooses its kernels by rule, not by a trial while others work."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or rough
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def speed(folder, case):
     """Milliseconds of a step, as `loci bench` measures them."""
+    record.tuned = by_rule if case.get("by_rule") else TUNED
     config = presets.PRESETS[case["preset"]]()
     config = resized(config, case.get("side"), case.get("slots"))
     torch.manual_seed(0)
@@ -54,6 +74,10 @@ def speed(folder, case):
     row = {"set_up_s": time.perf_counter() - began}
     turn(folder, case["id"])
     row |= measure.timed(work, case.get("repeats", 40))
+    if case.get("profile"):
+        (folder / f"{case['id']}.kernels.log").write_text(
+            "".join(f"{us:8.1f} us {n:6.1f} x  {name[:200]}\n" for us, n, name in kernels(work))
+        )
     if case.get("ceiling"):
         row["bfloat16_peak_tflops"] = measure.peak_flops(gpu_session.DEVICE, torch.bfloat16) / 1e12
     (folder / f"{case['id']}.done").write_text("")
@@ -67,12 +91,14 @@ def speed(folder, case):
 def check(folder, case):
     """30 updates, fast against plain, in true float32; or the convolution's and the traces' kernels."""
     if case["preset"] == "kernels":
+        import test_adam
         import test_convolution
         import test_traces
 
         test_convolution.compare("cuda", torch.bfloat16)
         test_convolution.test_function_is_the_librarys()
         test_traces.compare("cuda")
+        test_adam.compare("cuda")
         return {"ok": True} | gpu_session.kernel_times()
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -88,6 +114,7 @@ def curve(folder, case):
 
 def main():
     folder, cases = Path(sys.argv[1]), json.loads(sys.argv[2])
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     for case in cases:
         try:
             row = {"speed": speed, "check": check, "curve": curve}[case["do"]](folder, case)

@@ -5,9 +5,9 @@
 
 PLAN.json says what trains (`trainers`: name, words, folder), what is measured (`workers`: lists of cases for
 `gpu_case.py`, `side_by_side` of them at once from second `first_worker` on, since compiling slows the trainers) and
-what is run as soon as the main trainer is done (`after`). A measurement waits until it is compiled, then all others are
-stopped (SIGSTOP) for its second. Where NVIDIA's multi-process service can be started, trainers share the GPU by it, so
-that kernels of several may run at the same time instead of by turns.
+what is run as soon as the main trainer is done (`after`). At second `restart` the main trainer is stopped and begun
+again. A measurement waits until it is compiled, then all others are stopped (SIGSTOP) for its second. Where NVIDIA's
+multi-process service can be started, trainers share the GPU by it.
 
 It runs on between two calls of the machine. /tmp/lease/until holds the second (CLOCK_MONOTONIC) at which it ends;
 writing another number there changes that, as long as trainers have not planned their last stage. Results are in
@@ -200,6 +200,7 @@ class Lease:
             self.turns()
             self.collect()
             self.watch()
+            self.restart()
             self.evaluate()
             if now() - reported > 15:
                 reported = now()
@@ -207,6 +208,17 @@ class Lease:
                     say(process.name, process.last())
             time.sleep(0.2)
         self.stop()
+
+    def restart(self):
+        """Stop the main trainer as a person would, and go on with it by the same words."""
+        trainer = self.trainers[self.plan["main"]]
+        if now() < self.plan.get("restart", 1e9) or "restart" in self.seen or not trainer.alive():
+            return
+        self.seen.add("restart")
+        trainer.send(signal.SIGTERM)
+        trainer.child.wait(30)
+        say("stopped", self.plan["main"], "in the middle:", trainer.last())
+        self.start_trainer(self.plan["main"])
 
     def evaluate(self):
         """What follows the main trainer, beside the others."""

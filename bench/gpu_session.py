@@ -29,6 +29,7 @@ BUDGET = 500.0
 """Seconds; what is left after that is named and left out."""
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BEGAN = time.monotonic()
+log = logging.getLogger("gpu_session")
 
 TABLE = [  # work, preset, batch, ms of the published code, at most, aim
     ("train", "moving_mnist", 64, 74.6, 6.0, 3.0),
@@ -207,6 +208,8 @@ def thirty(config, batch, steps=30):
             "state": far(leaves(two), leaves(one)),
         }
         worst = {name: max(worst[name], value) for name, value in found.items()}
+        log.info("update %d: %s", t, found)
+        log.info("report %s", {n: (float(a), float(b)) for n, a, b in zip(STATISTICS, second, first, strict=True)})
         with torch.no_grad():
             pairs = zip(everything(quick, optimisers[1], two), everything(plain, optimisers[0], one), strict=True)
             for ours, theirs in pairs:

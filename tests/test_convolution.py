@@ -19,17 +19,18 @@ def compare(device, dtype):
     for images, inputs, outputs, height, width, padding in SHAPES:
         x = torch.randn(images, inputs, height, width, device=device, dtype=dtype)
         weight = torch.randn(outputs, inputs, 3, 3, device=device, requires_grad=True)
-        y = F.conv2d(x.float(), weight, padding=padding)
+        bias = torch.randn(outputs, device=device, requires_grad=True)
+        y = F.conv2d(x.float(), weight, bias, padding=padding)
         signal = torch.randn_like(y).to(dtype)
-        (expected,) = torch.autograd.grad(y, weight, signal.float())
+        expected = torch.autograd.grad(y, (weight, bias), signal.float())
         if device == "cpu":
-            sums = convolution._partial(
-                x.permute(0, 2, 3, 1).contiguous(), signal.permute(0, 2, 3, 1).contiguous(), padding
-            )
-            found = sums.sum(0).permute(2, 3, 0, 1)
+            last = (0, 2, 3, 1)
+            flat = convolution._gradients(x.permute(last).contiguous(), signal.permute(last).contiguous(), padding)
+            found = flat[:-outputs].view_as(weight), flat[-outputs:]
         else:
-            found = convolution.weight_gradient(x, signal, padding)
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+            found = convolution.gradients(x, signal, padding)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))
 
 
 @pytest.mark.skipif(convolution.triton is None, reason="no Triton here (torch's CPU build comes without)")

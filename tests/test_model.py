@@ -17,6 +17,7 @@ from loci import presets
 from loci.config import FEATURES, DecoderConfig, EncoderConfig, ModelConfig, SearchConfig, TransitionConfig
 from loci.errors import UserError
 from loci.evaluate import metrics
+from loci.kernels.shift import Shift
 from loci.kernels.stride import stride_conv, upsample_conv
 from loci.model import Loci, State
 from loci.model.blocks import match_channels
@@ -509,6 +510,19 @@ def test_centre_is_a_shifted_grid_sample(row, column):
     grid = torch.nn.functional.affine_grid(theta, [2, 3, 12, 17], align_corners=False)
     theirs = torch.nn.functional.grid_sample(images, grid, align_corners=False)
     torch.testing.assert_close(centre(images, position), theirs, atol=1e-9, rtol=1e-9)
+
+
+def test_a_shift_by_reads_is_a_shift_by_products():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(2, 3, 3, 12, 17, dtype=torch.float64, generator=generator, requires_grad=True)
+    position = 1.2 * torch.randn(2, 3, 3, dtype=torch.float64, generator=generator)
+    position[0, :2] = torch.tensor([[1.0, -1, 0], [0, 0, 0]])
+    ours, theirs = Shift.apply(images, position), centre(images, position)
+    torch.testing.assert_close(ours, theirs)
+    signal = torch.randn(ours.shape, dtype=torch.float64, generator=generator)
+    mine, other = (torch.autograd.grad(x, images, signal)[0] for x in (ours, theirs))
+    torch.testing.assert_close(mine, other)
+    assert torch.isfinite(Shift.apply(images, torch.full_like(position, 1e30))).all()
 
 
 @settings(deadline=None, max_examples=10)

@@ -1,9 +1,9 @@
-"""3×3 convolutions whose weights' gradients are worked out by a kernel of our own.
+"""3×3 convolutions whose weights' gradients are worked out by kernels of our own.
 
 A weight's gradient is a product [out, pixels] × [pixels, in] for each of nine taps: hardly any output, and a sum over
 all pixels of all slots. cuDNN has no good kernel for so few channels (48 to 48, 160 maps of 15×20 on an H200: 105 µs
 in TF32, after 15 µs of conversions). Here, pixels are split over the whole chip, the sums of a split stay in registers,
-and a second pass adds up the splits, always in the same order.
+and a second kernel adds up the splits, always in the same order. The bias's gradient falls off on the way.
 
 The plain twin is what autograd makes of `torch.nn.functional.conv2d`.
 """
@@ -24,10 +24,19 @@ except ImportError:
     triton = None
 
 TAPS = 3
+ALIGNED = 8
+"""Channels come in multiples of this: 16 bytes of bfloat16, which is what libraries and memory want."""
 PIXELS = 64
 """Pixels that one product adds up."""
 PROGRAMS = 264
-"""How many pieces of work there should be: two for each multiprocessor of an H100 or H200."""
+"""How many pieces of work there should be, with blocks of 64 channels: the two that each multiprocessor of an H100 or
+H200 has room for. Smaller blocks leave room for more."""
+STAGES = 3
+"""Loads under way at once."""
+SPLITS = 32
+"""Splits that the second kernel adds up at once."""
+NUMBERS = 64
+"""Numbers that one of its programs writes."""
 
 
 if triton is not None:
@@ -39,14 +48,13 @@ if triton is not None:
         out,
         total,
         share,
-        y_height,
-        y_width,
-        x_height,
-        x_width,
-        padding,
-        inputs,
-        outputs,
-        ROUNDS: tl.constexpr,
+        Y_HEIGHT: tl.constexpr,
+        Y_WIDTH: tl.constexpr,
+        X_HEIGHT: tl.constexpr,
+        X_WIDTH: tl.constexpr,
+        PADDING: tl.constexpr,
+        INPUTS: tl.constexpr,
+        OUTPUTS: tl.constexpr,
         BLOCK_P: tl.constexpr,
         BLOCK_I: tl.constexpr,
         BLOCK_O: tl.constexpr,
@@ -54,105 +62,143 @@ if triton is not None:
         """One row of taps, for one share of the pixels and one block of channels; x and dy have channels last."""
         tap_row = tl.program_id(0)
         split = tl.program_id(1)
-        input_blocks = tl.cdiv(inputs, BLOCK_I)
+        input_blocks: tl.constexpr = (INPUTS + BLOCK_I - 1) // BLOCK_I
         i = (tl.program_id(2) % input_blocks) * BLOCK_I + tl.arange(0, BLOCK_I)
         o = (tl.program_id(2) // input_blocks) * BLOCK_O + tl.arange(0, BLOCK_O)
         left = tl.zeros((BLOCK_O, BLOCK_I), tl.float32)
         middle = tl.zeros((BLOCK_O, BLOCK_I), tl.float32)
         right = tl.zeros((BLOCK_O, BLOCK_I), tl.float32)
+        signals = tl.zeros((BLOCK_P, BLOCK_O), tl.float32)
         first = split * share
         end = tl.minimum(first + share, total)
-        for number in range(ROUNDS):
-            p = first + number * BLOCK_P + tl.arange(0, BLOCK_P)
+        for start in range(first, end, BLOCK_P):
+            p = start + tl.arange(0, BLOCK_P)
             there = p < end
-            column = p % y_width
-            row = (p // y_width) % y_height
-            image = p // (y_width * y_height)
+            column = p % Y_WIDTH
+            row = (p // Y_WIDTH) % Y_HEIGHT
+            image = p // (Y_WIDTH * Y_HEIGHT)
             signal = tl.load(
-                dy + p[:, None] * outputs + o[None, :], mask=there[:, None] & (o < outputs)[None, :], other=0.0
+                dy + p[:, None] * OUTPUTS + o[None, :], mask=there[:, None] & (o < OUTPUTS)[None, :], other=0.0
             )
+            signals += signal.to(tl.float32)
             signal = tl.trans(signal)
-            y = row + tap_row - padding
-            place = (image * x_height + y) * x_width + column - padding
-            inside = there & (y >= 0) & (y < x_height)
-            at = column - padding
-            known = (i < inputs)[None, :]
+            y = row + tap_row - PADDING
+            place = (image * X_HEIGHT + y) * X_WIDTH + column - PADDING
+            inside = there & (y >= 0) & (y < X_HEIGHT)
+            at = column - PADDING
+            known = (i < INPUTS)[None, :]
             seen = tl.load(
-                x + place[:, None] * inputs + i[None, :],
-                mask=(inside & (at >= 0) & (at < x_width))[:, None] & known,
+                x + place[:, None] * INPUTS + i[None, :],
+                mask=(inside & (at >= 0) & (at < X_WIDTH))[:, None] & known,
                 other=0.0,
             )
             left += tl.dot(signal, seen)
             seen = tl.load(
-                x + (place + 1)[:, None] * inputs + i[None, :],
-                mask=(inside & (at + 1 >= 0) & (at + 1 < x_width))[:, None] & known,
+                x + (place + 1)[:, None] * INPUTS + i[None, :],
+                mask=(inside & (at + 1 >= 0) & (at + 1 < X_WIDTH))[:, None] & known,
                 other=0.0,
             )
             middle += tl.dot(signal, seen)
             seen = tl.load(
-                x + (place + 2)[:, None] * inputs + i[None, :],
-                mask=(inside & (at + 2 >= 0) & (at + 2 < x_width))[:, None] & known,
+                x + (place + 2)[:, None] * INPUTS + i[None, :],
+                mask=(inside & (at + 2 >= 0) & (at + 2 < X_WIDTH))[:, None] & known,
                 other=0.0,
             )
             right += tl.dot(signal, seen)
-        size = outputs * inputs
-        to = out + (split * 9 + tap_row * 3) * size + o[:, None] * inputs + i[None, :]
-        valid = (o < outputs)[:, None] & (i < inputs)[None, :]
+        size: tl.constexpr = OUTPUTS * INPUTS
+        base = out + split * (9 * size + OUTPUTS)
+        to = base + tap_row * 3 * size + o[:, None] * INPUTS + i[None, :]
+        valid = (o < OUTPUTS)[:, None] & (i < INPUTS)[None, :]
         tl.store(to, left, mask=valid)
         tl.store(to + size, middle, mask=valid)
         tl.store(to + 2 * size, right, mask=valid)
+        if tap_row == 0:  # by every block of inputs, with the same numbers
+            tl.store(base + 9 * size + o, tl.sum(signals, axis=0), mask=o < OUTPUTS)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _total_kernel(  # type: ignore[no-untyped-def]
+        sums,
+        out,
+        splits,
+        PAIRS: tl.constexpr,
+        OUTPUTS: tl.constexpr,
+        MANY: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
+        """Add up the splits; from the order [taps, out·in] to [out·in, taps], with the bias behind."""
+        size: tl.constexpr = 9 * PAIRS + OUTPUTS
+        place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, splits, MANY):
+            split = start + tl.arange(0, MANY)
+            total += tl.sum(
+                tl.load(
+                    sums + split[:, None] * size + place[None, :],
+                    mask=(split < splits)[:, None] & (place < size)[None, :],
+                    other=0.0,
+                ),
+                axis=0,
+            )
+        to = tl.where(place < 9 * PAIRS, (place % PAIRS) * 9 + place // PAIRS, place)
+        tl.store(out + to, total, mask=place < size)
 
 
 def _block(channels: int) -> int:
     return min(64, max(16, 1 << (channels - 1).bit_length()))
 
 
-def _partial(x: Tensor, dy: Tensor, padding: int) -> Tensor:
-    """Sums over shares of the pixels, [splits,3,3,out,in]; x [N,H,W,in] and dy [N,h,w,out], contiguous."""
+def _gradients(x: Tensor, dy: Tensor, padding: int) -> Tensor:
+    """dE/dw [out,in,3,3] and then dE/db [out], flat, in float32; x [N,H,W,in] and dy [N,h,w,out], contiguous."""
     inputs, outputs = x.shape[3], dy.shape[3]
     total = dy.shape[0] * dy.shape[1] * dy.shape[2]
     block_i, block_o = _block(inputs), _block(outputs)
     blocks = -(-inputs // block_i) * -(-outputs // block_o)
-    splits = max(1, min(-(-PROGRAMS // (TAPS * blocks)), -(-total // (2 * PIXELS))))
+    programs = PROGRAMS * 64 // max(block_i, block_o)
+    splits = max(1, min(-(-programs // (TAPS * blocks)), -(-total // (2 * PIXELS))))
     share = -(-total // splits)
-    out = torch.empty(splits, TAPS, TAPS, outputs, inputs, dtype=torch.float32, device=x.device)
-    kernel = torch.library.wrap_triton(_weight_kernel) if x.is_cuda else _weight_kernel
-    kernel[(TAPS, splits, blocks)](
+    size = 9 * outputs * inputs + outputs
+    sums = torch.empty(splits, size, dtype=torch.float32, device=x.device)
+    ready = torch.library.wrap_triton if x.is_cuda else lambda kernel: kernel
+    ready(_weight_kernel)[(TAPS, splits, blocks)](
         x,
         dy,
-        out,
+        sums,
         total,
         share,
-        dy.shape[1],
-        dy.shape[2],
-        x.shape[1],
-        x.shape[2],
-        padding,
-        inputs,
-        outputs,
-        ROUNDS=-(-share // PIXELS),
+        Y_HEIGHT=dy.shape[1],
+        Y_WIDTH=dy.shape[2],
+        X_HEIGHT=x.shape[1],
+        X_WIDTH=x.shape[2],
+        PADDING=padding,
+        INPUTS=inputs,
+        OUTPUTS=outputs,
         BLOCK_P=PIXELS,
         BLOCK_I=block_i,
         BLOCK_O=block_o,
         num_warps=4,
-        num_stages=3,
+        num_stages=STAGES,
+    )
+    out = torch.empty(size, dtype=torch.float32, device=x.device)
+    ready(_total_kernel)[(-(-size // NUMBERS),)](
+        sums, out, splits, PAIRS=outputs * inputs, OUTPUTS=outputs, MANY=SPLITS, BLOCK=NUMBERS, num_warps=4
     )
     return out
 
 
 if triton is not None:
-    _partial_op = torch.library.triton_op("loci::convolution_weight_sums", _partial, mutates_args=())
+    _gradients_op = torch.library.triton_op("loci::convolution_gradients", _gradients, mutates_args=())
 
 
-def weight_gradient(x: Tensor, dy: Tensor, padding: int) -> Tensor:
-    """dE/dw [out,in,3,3] in float32 of a convolution with stride 1; x [N,in,H,W], dy [N,out,h,w]."""
+def gradients(x: Tensor, dy: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """dE/dw [out,in,3,3] and dE/db [out] in float32 of a convolution with stride 1; x [N,in,H,W], dy [N,out,h,w]."""
     last = (0, 2, 3, 1)
-    sums = _partial_op(x.permute(last).contiguous(), dy.permute(last).contiguous(), padding)
-    return sums.sum(0).permute(2, 3, 0, 1).contiguous()
+    found = _gradients_op(x.permute(last).contiguous(), dy.permute(last).contiguous(), padding)
+    weight, bias = found.split([9 * dy.shape[1] * x.shape[1], dy.shape[1]])
+    return weight.view(dy.shape[1], x.shape[1], TAPS, TAPS), bias
 
 
 class Convolution(torch.autograd.Function):
-    """A 3×3 convolution of bfloat16 maps with float32 weights, which get float32 gradients."""
+    """A 3×3 convolution of maps in any precision with float32 weights, which get float32 gradients."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor:
@@ -166,7 +212,7 @@ class Convolution(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the maps by the library, of the weights by the kernel."""
+        """Gradients of the maps by the library, of weights and bias by the kernels."""
         x, rounded = ctx.saved_tensors  # type: ignore[attr-defined]
         padding = [ctx.padding, ctx.padding]  # type: ignore[attr-defined]
         dy = dy.contiguous(memory_format=torch.channels_last)
@@ -175,23 +221,34 @@ class Convolution(torch.autograd.Function):
             dx, _, _ = torch.ops.aten.convolution_backward(
                 dy, x, rounded, None, [1, 1], padding, [1, 1], False, [0, 0], 1, [True, False, False]
             )
-        bias = dy.sum((0, 2, 3), dtype=torch.float32) if ctx.biased else None  # type: ignore[attr-defined]
-        return dx, weight_gradient(x, dy, ctx.padding), bias, None  # type: ignore[attr-defined]
+        weight, bias = gradients(x, dy, ctx.padding)  # type: ignore[attr-defined]
+        return dx, weight, bias if ctx.biased else None, None  # type: ignore[attr-defined]
 
 
-def applies(x: Tensor, weight: Tensor) -> bool:
-    """Whether the kernel is for this convolution: on a GPU, in bfloat16, while learning."""
-    return (
-        triton is not None
-        and x.is_cuda
-        and weight.shape[2:] == (TAPS, TAPS)
-        and torch.is_grad_enabled()
-        and torch.is_autocast_enabled("cuda")
-    )
+def precision(x: Tensor, weight: Tensor) -> torch.dtype | None:
+    """In which precision our kernels would do this convolution; None where they are not for it.
+
+    They are for learning on a GPU where float32 need not be more than the ten bits of TF32.
+    """
+    learning = x.is_cuda and torch.is_grad_enabled() and weight.shape[2:] == (TAPS, TAPS)
+    if triton is None or not learning:
+        return None
+    if torch.is_autocast_enabled("cuda"):
+        return torch.bfloat16
+    return torch.float32 if x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32 else None
 
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, padding: Any = 0) -> Tensor:
     """`torch.nn.functional.conv2d` with stride 1."""
-    if not applies(x, weight):
+    dtype = precision(x, weight)
+    if dtype is None:
         return F.conv2d(x, weight, bias, padding=padding)
-    return Convolution.apply(x.to(torch.bfloat16), weight, bias, padding if isinstance(padding, int) else padding[0])
+    outputs, inputs = weight.shape[:2]
+    more_out, more_in = -outputs % ALIGNED, -inputs % ALIGNED
+    if more_in:
+        x = F.pad(x, (0, 0, 0, 0, 0, more_in))
+    if more_in or more_out:
+        weight = F.pad(weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
+        bias = None if bias is None else F.pad(bias, (0, more_out))
+    y: Tensor = Convolution.apply(x.to(dtype), weight, bias, padding if isinstance(padding, int) else padding[0])
+    return y[:, :outputs] if more_out else y

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from loci.kernels.shift import Shift
+
 
 def coordinates(count: int, like: Tensor) -> Tensor:
     """The positions of `count` pixels in a line."""
@@ -55,8 +57,11 @@ def centre(images: Tensor, position: Tensor) -> Tensor:
     """Shift each picture so that its position [...,2+] comes to the middle; zero flows in from outside.
 
     A shift of position·n/2 pixels, bilinear. Bilinear interpolation of a pure shift is a weighted sum of two neighbours
-    along each axis, so it is done as two small matrix products.
+    along each axis, so it is done as two small matrix products; on a GPU, where large maps make them dear, as reads.
     """
+    if images.is_cuda:
+        shifted: Tensor = Shift.apply(images, position)
+        return shifted
     height, width = images.shape[-2:]
     down = _shift_matrix(position[..., 0], height)
     across = _shift_matrix(position[..., 1], width)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from loci.kernels import traces
+from loci.kernels import adam, traces
 from loci.kernels.record import Recorded, compiled, leaves, unsupported
 from loci.model import Loci, State
 from loci.model.gatelord import GateL0RD
@@ -87,12 +87,12 @@ class FastStep:
         if self.off:
             log.info("plain training steps: %s", self.off)
             return
-        on_gpu = model.device.type == "cuda"
+        self.on_gpu = on_gpu = model.device.type == "cuda"
         for layer in model.transition.recurrence:
             if isinstance(layer.cell, GateL0RD):
                 layer.cell.fused = traces.available() and on_gpu and model.dtype == torch.float32
-        for adam in optimisers.adams.values():
-            adam.param_groups[0]["capturable"] = on_gpu
+        for optimiser in optimisers.adams.values():
+            optimiser.param_groups[0]["capturable"] = on_gpu
 
     def __call__(self, state: State, lessons: Sequence[Lesson], settings: Settings) -> Result:
         """What `train_step` returns."""
@@ -145,7 +145,7 @@ class FastStep:
         return any(counts[group] < (1 if group == "start" else PLAIN) for group in self._groups(state, settings))
 
     def _changing(self) -> list[Tensor]:
-        moments = [leaf for adam in self.optimisers.adams.values() for s in adam.state.values() for leaf in s.values()]
+        moments = [leaf for a in self.optimisers.adams.values() for s in a.state.values() for leaf in s.values()]
         tensors = (*self.model.parameters(), *moments, *self.meters.values())
         return [tensor for tensor in tensors if isinstance(tensor, Tensor)]
 
@@ -159,6 +159,9 @@ class FastStep:
         if self.model.device.type == "cuda" and self.pool is None:
             self.pool = torch.cuda.graph_pool_handle()
         learner, groups = self.first if state.fresh else self.learner, self._groups(state, settings)
+        at_once: list[adam.Update] = []
+        for group in groups:
+            self.optimisers.complete(group)
 
         def gradients(arguments: Arguments) -> tuple[State, Tensor]:
             self.model.zero_grad(set_to_none=True)
@@ -172,10 +175,7 @@ class FastStep:
             choose(kept, after._replace(time=self.state.time), here, into=self.state)
             self.state.time.copy_(after.time)
             dropped = (~kept).to(torch.float32)
-            for group in groups:
-                adam = self.optimisers.adams[group]
-                adam.found_inf = dropped  # type: ignore[attr-defined]
-                adam.step()
+            self._learn(groups, dropped, at_once)
             if self.meters:
                 tally(self.meters, report, dropped)
             return self.state, report, dropped
@@ -186,6 +186,20 @@ class FastStep:
             self.model.zero_grad(set_to_none=True)
             return whole
         return self._in_two(Recorded(gradients, places, (), self.pool, self.rough), consequences, changing, self.share)
+
+    def _learn(self, groups: Sequence[str], dropped: Tensor, at_once: list[adam.Update]) -> None:
+        """An update of these groups: all that share RAdam's numbers in one launch, which the first call prepares."""
+        adams = self.optimisers.adams
+        if self.on_gpu and adam.available():
+            together = [group for group in groups if group != "start"]
+            if not at_once:
+                learning = [p for g in together for _, p in self.optimisers.named[g] if p.grad is not None]
+                at_once.append(adam.Update([adams[g] for g in together], learning))
+            at_once[0](dropped)
+            groups = [group for group in groups if group == "start"]
+        for group in groups:
+            adams[group].found_inf = dropped  # type: ignore[attr-defined]
+            adams[group].step()
 
     def _in_two(
         self,

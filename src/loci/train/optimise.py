@@ -73,6 +73,16 @@ class Optimisers:
         self.adams[group].param_groups[0]["lr"].fill_(rate)
         return count
 
+    def complete(self, group: str) -> None:
+        """Give moments to those parameters of a group that have not learned yet, as Adam does when they begin."""
+        for _, parameter in self.named[group]:
+            if parameter not in self.adams[group].state:
+                self.adams[group].state[parameter] = {
+                    "step": torch.zeros((), device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
     def _update(self, group: str, settings: Settings, dropped: Tensor) -> None:
         adam = self.adams[group]
         learning = [p for _, p in self.named[group] if p.grad is not None]
