@@ -285,8 +285,11 @@ class Lease:
             say("nothing from", name)
             return
         self.weights(run, found[-1], "final")
-        if early := self.plan["trainers"][name].get("also"):
-            self.weights(run, min(found, key=lambda path: abs(int(path.stem) - early)), "early")
+        if before := self.plan["trainers"][name].get("also_before_stage"):
+            from loci import checkpoint
+
+            stages = {path: checkpoint.read(path).extra["place"]["stage"] for path in found}
+            self.weights(run, max(path for path in found if stages[path] < before), "early")
             self.zip(f"{name}-early", [run / "early.safetensors"])
         pictures = sorted((run / "pictures").glob("*.png"))[-12:]
         parts = [run / part for part in ("final.safetensors", "metrics.jsonl", "config.json", "background.png")]

@@ -194,7 +194,7 @@ def thirty(config, batch, steps=30):
     shown, snitch = frames(plain, batch), torch.zeros(batch, 2, device=DEVICE) if config.model.snitch else None
     learners, optimisers = [Learner(m) for m in (plain, quick)], [Optimisers(m) for m in (plain, quick)]
     fast = FastStep(learners[1], quick, optimisers[1], rehearse=DEVICE.type == "cpu")
-    one, two = (m.start(batch, shown[0][0]) for m in (plain, quick))
+    one, two = (m.start(batch, shown[0][0] // 2) for m in (plain, quick))
     worst = {"report": 0.0, "gradients": 0.0, "parameters": 0.0, "state": 0.0}
     for t in range(PLAIN + 1 + steps):
         lessons = [Lesson(shown[t % 8], shown[(t + 1) % 8], bootstrapping=t < 3, snitch=snitch)]

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from loci import presets
+from loci import checkpoint, presets
 from loci.evaluate.ablations import changed
 from loci.kernels import convolution
 from loci.train.checkpoint import newest
@@ -91,6 +91,9 @@ def prepared(options):
     first = replace(first, updates=UNPLANNED, final=1.0)
     config = replace(config, train=replace(config.train, stages=(first, *rest)))
     trainer = Trainer(config, meet(config.train.device), options.out)
+    if options.weights:
+        lacking = trainer.model.load_state_dict(checkpoint.read(options.weights).tensors, strict=False)
+        log.info("from %s, but for %s", options.weights, lacking)
     trainer.save(options.out)
     return trainer
 
@@ -103,11 +106,12 @@ def main():
     parser.add_argument("--early", type=float, default=25)
     parser.add_argument("--share", type=float, nargs="+", default=[0.55])
     parser.add_argument("--set", nargs="*", default=[], help="section.option=JSON")
+    parser.add_argument("--weights", type=Path, help="a network to begin with")
     parser.add_argument("--library", action="store_true", help="without our own convolutions")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     if options.library:
-        convolution.triton = None
+        convolution.available = lambda: False
     trainer = prepared(options)
     record = Record(options.out, trainer.place.update)
     with Signals() as signals:

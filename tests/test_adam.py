@@ -48,7 +48,7 @@ def compare(device):
     for group, other in zip(*both, strict=True):
         for one, two in zip(group.state.values(), other.state.values(), strict=True):
             assert float(one["step"]) == float(two["step"]) == 5
-            torch.testing.assert_close(one["exp_avg_sq"], two["exp_avg_sq"], rtol=1e-5, atol=0)
+            torch.testing.assert_close(one["exp_avg_sq"], two["exp_avg_sq"], rtol=3e-5, atol=0)  # 1 - 0.999 in float32
 
 
 @pytest.mark.skipif(not adam.available(), reason="no Triton here (torch's CPU build comes without)")

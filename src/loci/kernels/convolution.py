@@ -1,15 +1,18 @@
-"""3×3 convolutions whose weights' gradients are worked out by kernels of our own.
+"""3×3 convolutions of bfloat16 maps with float32 weights, by whatever is fastest here.
 
-A weight's gradient is a product [out, pixels] × [pixels, in] for each of nine taps: hardly any output, and a sum over
-all pixels of all slots. cuDNN has no good kernel for so few channels (48 to 48, 160 maps of 15×20 on an H200: 105 µs
-in TF32, after 15 µs of conversions). Here, pixels are split over the whole chip, the sums of a split stay in registers,
-and a second kernel adds up the splits, always in the same order. The bias's gradient falls off on the way.
+The maps are convolved by cuDNN or by a kernel of our own, whichever a trial of this shape finds faster: of a few shapes
+cuDNN has only kernels that turn bfloat16 into float32 and back (48 to 48 channels, 160 maps of 15×20 on an H200: 54 µs;
+of 320 maps 17). Gradients of weights are always worked out by a kernel of our own.
 
 The plain twin is what autograd makes of `torch.nn.functional.conv2d`.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,212 +20,119 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:
-    triton = None
+from loci.kernels.convolution_kernels import TAPS, available, gradients, maps
 
-TAPS = 3
+log = logging.getLogger(__name__)
+
 ALIGNED = 8
 """Channels come in multiples of this: 16 bytes of bfloat16, which is what libraries and memory want."""
-PIXELS = 64
-"""Pixels that one product adds up."""
-PROGRAMS = 264
-"""How many pieces of work there should be, with blocks of 64 channels: the two that each multiprocessor of an H100 or
-H200 has room for. Smaller blocks leave room for more."""
-STAGES = 3
-"""Loads under way at once."""
-SPLITS = 32
-"""Splits that the second kernel adds up at once."""
-NUMBERS = 64
-"""Numbers that one of its programs writes."""
+TRIALS, REPEATS = 10, 10
+"""Trials of each, of which the fastest counts, and how often it is done in one."""
+LAST = torch.channels_last
 
 
-if triton is not None:
+def layer(x: Tensor, weight: Tensor, padding: int) -> tuple[int, ...]:
+    """All that the speed of a convolution depends on: images, channels in, height, width, channels out, padding, GPU.
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _weight_kernel(  # type: ignore[no-untyped-def]
-        x,
-        dy,
-        out,
-        total,
-        share,
-        Y_HEIGHT: tl.constexpr,
-        Y_WIDTH: tl.constexpr,
-        X_HEIGHT: tl.constexpr,
-        X_WIDTH: tl.constexpr,
-        PADDING: tl.constexpr,
-        INPUTS: tl.constexpr,
-        OUTPUTS: tl.constexpr,
-        BLOCK_P: tl.constexpr,
-        BLOCK_I: tl.constexpr,
-        BLOCK_O: tl.constexpr,
-    ):
-        """One row of taps, for one share of the pixels and one block of channels; x and dy have channels last."""
-        tap_row = tl.program_id(0)
-        split = tl.program_id(1)
-        input_blocks: tl.constexpr = (INPUTS + BLOCK_I - 1) // BLOCK_I
-        i = (tl.program_id(2) % input_blocks) * BLOCK_I + tl.arange(0, BLOCK_I)
-        o = (tl.program_id(2) // input_blocks) * BLOCK_O + tl.arange(0, BLOCK_O)
-        left = tl.zeros((BLOCK_O, BLOCK_I), tl.float32)
-        middle = tl.zeros((BLOCK_O, BLOCK_I), tl.float32)
-        right = tl.zeros((BLOCK_O, BLOCK_I), tl.float32)
-        signals = tl.zeros((BLOCK_P, BLOCK_O), tl.float32)
-        first = split * share
-        end = tl.minimum(first + share, total)
-        for start in range(first, end, BLOCK_P):
-            p = start + tl.arange(0, BLOCK_P)
-            there = p < end
-            column = p % Y_WIDTH
-            row = (p // Y_WIDTH) % Y_HEIGHT
-            image = p // (Y_WIDTH * Y_HEIGHT)
-            signal = tl.load(
-                dy + p[:, None] * OUTPUTS + o[None, :], mask=there[:, None] & (o < OUTPUTS)[None, :], other=0.0
-            )
-            signals += signal.to(tl.float32)
-            signal = tl.trans(signal)
-            y = row + tap_row - PADDING
-            place = (image * X_HEIGHT + y) * X_WIDTH + column - PADDING
-            inside = there & (y >= 0) & (y < X_HEIGHT)
-            at = column - PADDING
-            known = (i < INPUTS)[None, :]
-            seen = tl.load(
-                x + place[:, None] * INPUTS + i[None, :],
-                mask=(inside & (at >= 0) & (at < X_WIDTH))[:, None] & known,
-                other=0.0,
-            )
-            left += tl.dot(signal, seen)
-            seen = tl.load(
-                x + (place + 1)[:, None] * INPUTS + i[None, :],
-                mask=(inside & (at + 1 >= 0) & (at + 1 < X_WIDTH))[:, None] & known,
-                other=0.0,
-            )
-            middle += tl.dot(signal, seen)
-            seen = tl.load(
-                x + (place + 2)[:, None] * INPUTS + i[None, :],
-                mask=(inside & (at + 2 >= 0) & (at + 2 < X_WIDTH))[:, None] & known,
-                other=0.0,
-            )
-            right += tl.dot(signal, seen)
-        size: tl.constexpr = OUTPUTS * INPUTS
-        base = out + split * (9 * size + OUTPUTS)
-        to = base + tap_row * 3 * size + o[:, None] * INPUTS + i[None, :]
-        valid = (o < OUTPUTS)[:, None] & (i < INPUTS)[None, :]
-        tl.store(to, left, mask=valid)
-        tl.store(to + size, middle, mask=valid)
-        tl.store(to + 2 * size, right, mask=valid)
-        if tap_row == 0:  # by every block of inputs, with the same numbers
-            tl.store(base + 9 * size + o, tl.sum(signals, axis=0), mask=o < OUTPUTS)
-
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _total_kernel(  # type: ignore[no-untyped-def]
-        sums,
-        out,
-        splits,
-        PAIRS: tl.constexpr,
-        OUTPUTS: tl.constexpr,
-        MANY: tl.constexpr,
-        BLOCK: tl.constexpr,
-    ):
-        """Add up the splits; from the order [taps, out·in] to [out·in, taps], with the bias behind."""
-        size: tl.constexpr = 9 * PAIRS + OUTPUTS
-        place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        total = tl.zeros((BLOCK,), tl.float32)
-        for start in range(0, splits, MANY):
-            split = start + tl.arange(0, MANY)
-            total += tl.sum(
-                tl.load(
-                    sums + split[:, None] * size + place[None, :],
-                    mask=(split < splits)[:, None] & (place < size)[None, :],
-                    other=0.0,
-                ),
-                axis=0,
-            )
-        to = tl.where(place < 9 * PAIRS, (place % PAIRS) * 9 + place // PAIRS, place)
-        tl.store(out + to, total, mask=place < size)
-
-
-def _block(channels: int) -> int:
-    return min(64, max(16, 1 << (channels - 1).bit_length()))
-
-
-def _gradients(x: Tensor, dy: Tensor, padding: int) -> Tensor:
-    """dE/dw [out,in,3,3] and then dE/db [out], flat, in float32; x [N,H,W,in] and dy [N,h,w,out], contiguous."""
-    inputs, outputs = x.shape[3], dy.shape[3]
-    total = dy.shape[0] * dy.shape[1] * dy.shape[2]
-    block_i, block_o = _block(inputs), _block(outputs)
-    blocks = -(-inputs // block_i) * -(-outputs // block_o)
-    programs = PROGRAMS * 64 // max(block_i, block_o)
-    splits = max(1, min(-(-programs // (TAPS * blocks)), -(-total // (2 * PIXELS))))
-    share = -(-total // splits)
-    size = 9 * outputs * inputs + outputs
-    sums = torch.empty(splits, size, dtype=torch.float32, device=x.device)
-    ready = torch.library.wrap_triton if x.is_cuda else lambda kernel: kernel
-    ready(_weight_kernel)[(TAPS, splits, blocks)](
-        x,
-        dy,
-        sums,
-        total,
-        share,
-        Y_HEIGHT=dy.shape[1],
-        Y_WIDTH=dy.shape[2],
-        X_HEIGHT=x.shape[1],
-        X_WIDTH=x.shape[2],
-        PADDING=padding,
-        INPUTS=inputs,
-        OUTPUTS=outputs,
-        BLOCK_P=PIXELS,
-        BLOCK_I=block_i,
-        BLOCK_O=block_o,
-        num_warps=4,
-        num_stages=STAGES,
-    )
-    out = torch.empty(size, dtype=torch.float32, device=x.device)
-    ready(_total_kernel)[(-(-size // NUMBERS),)](
-        sums, out, splits, PAIRS=outputs * inputs, OUTPUTS=outputs, MANY=SPLITS, BLOCK=NUMBERS, num_warps=4
-    )
-    return out
-
-
-if triton is not None:
-    _gradients_op = torch.library.triton_op("loci::convolution_gradients", _gradients, mutates_args=())
-
-
-def gradients(x: Tensor, dy: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-    """dE/dw [out,in,3,3] and dE/db [out] in float32 of a convolution with stride 1; x [N,in,H,W], dy [N,out,h,w]."""
-    last = (0, 2, 3, 1)
-    found = _gradients_op(x.permute(last).contiguous(), dy.permute(last).contiguous(), padding)
-    weight, bias = found.split([9 * dy.shape[1] * x.shape[1], dy.shape[1]])
-    return weight.view(dy.shape[1], x.shape[1], TAPS, TAPS), bias
+    The GPU is -1 where our kernels cannot stand for the library's.
+    """
+    number = (x.device.index or 0) if x.is_cuda and x.dtype == torch.bfloat16 else -1
+    return (*x.shape, weight.shape[0], padding, number)
 
 
 class Convolution(torch.autograd.Function):
-    """A 3×3 convolution of maps in any precision with float32 weights, which get float32 gradients."""
+    """A 3×3 convolution of maps with float32 weights, which get float32 gradients."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor:
         """[N,in,H,W] -> [N,out,h,w]."""
-        rounded = weight.to(x.dtype)
+        rounded = weight.to(x.dtype).contiguous(memory_format=LAST)  # as the library wants it, both ways
         ctx.padding = padding  # type: ignore[attr-defined]
         ctx.biased = bias is not None  # type: ignore[attr-defined]
         ctx.save_for_backward(x, rounded)
+        if ours_is_faster(layer(x, weight, padding), back=False):
+            return maps(x, rounded, bias, padding)
         return F.conv2d(x, rounded, None if bias is None else bias.to(x.dtype), padding=padding)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the maps by the library, of weights and bias by the kernels."""
+        """Gradients of the maps by whatever is faster, of weights and bias by our kernels."""
         x, rounded = ctx.saved_tensors  # type: ignore[attr-defined]
-        padding = [ctx.padding, ctx.padding]  # type: ignore[attr-defined]
-        dy = dy.contiguous(memory_format=torch.channels_last)
+        padding = ctx.padding  # type: ignore[attr-defined]
+        dy = dy.contiguous(memory_format=LAST)
         dx = None
         if ctx.needs_input_grad[0]:  # type: ignore[attr-defined]
-            dx, _, _ = torch.ops.aten.convolution_backward(
-                dy, x, rounded, None, [1, 1], padding, [1, 1], False, [0, 0], 1, [True, False, False]
-            )
-        weight, bias = gradients(x, dy, ctx.padding)  # type: ignore[attr-defined]
+            if ours_is_faster(layer(x, rounded, padding), back=True):
+                dx = maps(dy, turned(rounded), None, 2 - padding)
+            else:
+                dx = by_library(dy, x, rounded, padding)
+        weight, bias = gradients(x, dy, padding)
         return dx, weight, bias if ctx.biased else None, None  # type: ignore[attr-defined]
+
+
+def turned(weight: Tensor) -> Tensor:
+    """The filters that lead back: dE/dx is a convolution of dE/dy with them."""
+    return weight.flip(2, 3).transpose(0, 1)
+
+
+def by_library(dy: Tensor, x: Tensor, weight: Tensor, padding: int) -> Tensor:
+    """dE/dx."""
+    places, one = [padding, padding], [1, 1]
+    dx: Tensor = torch.ops.aten.convolution_backward(
+        dy, x, weight, None, one, places, one, False, [0, 0], 1, [True, False, False]
+    )[0]
+    return dx
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def ours_is_faster(what: tuple[int, ...], back: bool) -> bool:
+    """Whether `maps` beats the library at such a `layer`, for the maps themselves or for their gradient."""
+    return what[-1] >= 0 and _trial(what, back)
+
+
+@functools.cache
+def _trial(what: tuple[int, ...], back: bool) -> bool:
+    """Both are tried, once a process."""
+    with torch.no_grad():
+        images, inputs, height, width, outputs, padding, number = what
+        x, dy, weight = (
+            torch.randn(shape, device=f"cuda:{number}", dtype=torch.bfloat16).contiguous(memory_format=LAST)
+            for shape in (
+                (images, inputs, height, width),
+                (images, outputs, height + 2 * padding - 2, width + 2 * padding - 2),
+                (outputs, inputs, TAPS, TAPS),
+            )
+        )
+        if back:
+            theirs = milliseconds(lambda: by_library(dy, x, weight, padding))
+            ours = milliseconds(lambda: maps(dy, turned(weight), None, 2 - padding))
+        else:
+            theirs = milliseconds(lambda: F.conv2d(x, weight, padding=padding))
+            ours = milliseconds(lambda: maps(x, weight, None, padding))
+    log.info("%s%s: %.4f ms here, %.4f by the library", what[:-1], " back" if back else "", ours, theirs)
+    return ours < theirs
+
+
+def milliseconds(work: Callable[[], Tensor]) -> float:
+    """Of some work on a GPU without what it takes to call it: the fastest of several recordings' replays."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for _ in range(REPEATS):
+            work()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(TRIALS + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        graph.replay()
+        mark.record()
+    torch.cuda.synchronize()
+    return min(begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)) / REPEATS
 
 
 def precision(x: Tensor, weight: Tensor) -> torch.dtype | None:
@@ -231,7 +141,7 @@ def precision(x: Tensor, weight: Tensor) -> torch.dtype | None:
     They are for learning on a GPU where float32 need not be more than the ten bits of TF32.
     """
     learning = x.is_cuda and torch.is_grad_enabled() and weight.shape[2:] == (TAPS, TAPS)
-    if triton is None or not learning:
+    if not available() or not learning:
         return None
     if torch.is_autocast_enabled("cuda"):
         return torch.bfloat16

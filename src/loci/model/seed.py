@@ -31,6 +31,13 @@ def candidate_scores(error: Tensor, places: Tensor) -> Tensor:
     return ((down @ error[:, 0]) * across).sum(-1).view(places.shape[:3])
 
 
+def first_best(scores: Tensor) -> Tensor:
+    """Which of the last dimension is largest; of equals (nothing missed anywhere) the first, on every device."""
+    count = scores.shape[-1]
+    place = torch.arange(count, device=scores.device)
+    return torch.where(scores == scores.amax(-1, keepdim=True), place, count - 1).amin(-1)
+
+
 class Seed(nn.Module):
     """The learnable start of a slot, and the search for something to claim."""
 
@@ -51,7 +58,9 @@ class Seed(nn.Module):
 
     def draw(self, error: Tensor, places: Tensor, normals: Tensor) -> Code:
         """New slots at the candidate place [B,K,N,2] with the most error; Gestalt from standard normals [B,K,D]."""
-        best = candidate_scores(error, places).argmax(-1) if self.guided else torch.zeros_like(places[..., 0, 0]).long()
+        best = (
+            first_best(candidate_scores(error, places)) if self.guided else torch.zeros_like(places[..., 0, 0]).long()
+        )
         place = places.gather(2, best[..., None, None].expand(-1, -1, 1, 2)).squeeze(2)
         batch, slots = best.shape
         return Code(
