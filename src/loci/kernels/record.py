@@ -102,6 +102,7 @@ class Recorded(Generic[A, R]):
             with torch.no_grad():
                 for tensor, value in zip(preserve, kept, strict=True):
                     tensor.copy_(value)
+        torch.cuda.empty_cache()  # a recording has memory of its own, and never needs again what the rehearsals took
         graph = torch.cuda.CUDAGraph()
         # Another thread may be making the next batch.
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
