@@ -34,6 +34,8 @@ UNTIL = WORK / "until"
 PIPES = WORK / "mps"
 PIECE = 15 << 20
 """Bytes of a file that travels."""
+KEEPING = 60.0
+"""Seconds after which all is packed anew, so that every call may bring it: a lease can end sooner than planned."""
 PACKING = 25.0
 """Seconds for saving, packing and the logs at the end."""
 
@@ -193,7 +195,7 @@ class Lease:
     def run(self):
         for name in self.plan["trainers"]:
             self.start_trainer(name)
-        reported = 0.0
+        reported, packed = 0.0, 0.0
         while now() < end() - PACKING:
             if now() > self.plan["first_worker"]:
                 self.fill()
@@ -206,6 +208,11 @@ class Lease:
                 reported = now()
                 for process in self.everybody()[: len(self.trainers) + 1]:
                     say(process.name, process.last())
+            if now() - packed > KEEPING:
+                packed = now()
+                for name in self.trainers:
+                    self.pack(name)
+                self.zip("logs", WORK.glob("*.log"))
             time.sleep(0.2)
         self.stop()
 
@@ -243,8 +250,7 @@ class Lease:
         self.collect()
         say("training is over")
         for name in self.trainers:
-            if not (OUT / f"{name}.zip").exists():
-                self.pack(name)
+            self.pack(name)
         if self.after:
             self.after.send(signal.SIGKILL)
             say(self.after.told()[-5000:])
@@ -272,10 +278,12 @@ class Lease:
         checkpoint.write(run / f"{label}.safetensors", content)
 
     def zip(self, name, files):
-        with zipfile.ZipFile(OUT / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        part = WORK / f"{name}.part"
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in files:
                 if path.exists():
                     archive.write(path, path.name)
+        part.rename(OUT / f"{name}.zip")
 
     def pack(self, name):
         """The network that a run ended with, its curve and its pictures."""
@@ -288,8 +296,8 @@ class Lease:
         if before := self.plan["trainers"][name].get("also_before_stage"):
             from loci import checkpoint
 
-            stages = {path: checkpoint.read(path).extra["place"]["stage"] for path in found}
-            self.weights(run, max(path for path in found if stages[path] < before), "early")
+            early = next(p for p in reversed(found) if checkpoint.read(p).extra["place"]["stage"] < before)
+            self.weights(run, early, "early")
             self.zip(f"{name}-early", [run / "early.safetensors"])
         pictures = sorted((run / "pictures").glob("*.png"))[-12:]
         parts = [run / part for part in ("final.safetensors", "metrics.jsonl", "config.json", "background.png")]

@@ -45,6 +45,7 @@ def scene(t, length=20):
         pixels=pixels,
         ids=np.array([1, 2])[:found],
         slots=np.array([2, 0])[:found],
+        hues=np.array([2, 0])[:found],
         positions=np.array([first, second], np.float32)[:found] - 0.5,
         sizes=np.array([4.0, 3.0], np.float32)[:found],
         order=np.array([0, 1])[:found],

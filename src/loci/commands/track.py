@@ -53,6 +53,9 @@ class Track:
     for instance 0.1; by default none does."""
     trim: bool = False
     """Cut masks to what differs from the background in this very frame: sharper where the background is right."""
+    ids: Literal["auto", "slots", "motion"] = "auto"
+    """What ids stay with: slots, as in the paper; or motion, the path of an object from slot to slot. Auto is motion
+    for a network trained on footage, where people pass each other, and slots for others."""
     rate: float | None = None
     """Frames per second, unless what the video says."""
     raw: str | None = None
@@ -110,6 +113,7 @@ def main(words: list[str]) -> int:
         forget=asked.forget,
         jump=asked.jump,
         trim=asked.trim,
+        ids=None if asked.ids == "auto" else asked.ids,
         seed=asked.seed,
         device=asked.device,
         raw=raw,
@@ -128,6 +132,7 @@ def main(words: list[str]) -> int:
             "forget": "never" if math.isinf(tracking.forget) else f"after {tracking.forget:g} s out of sight",
             "jump": "no matter" if asked.jump is None else f"{asked.jump:g} of the longer side is another object",
             "trim": "masks are cut to what differs from the background" if asked.trim else "no",
+            "ids": "by motion" if tracking.by_motion else "by slot",
             "seed": asked.seed,
             "device": tracking.model.device,
         }

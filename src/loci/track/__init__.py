@@ -48,6 +48,8 @@ class Tracking:
     slots: int
     forget: float
     """Seconds out of sight after which an object is let go; infinite for never."""
+    by_motion: bool
+    """Whether ids go on along the paths of objects, and not with the slots."""
 
 
 @contextmanager
@@ -61,6 +63,7 @@ def open_tracking(
     forget: float | None = None,
     jump: float | None = None,
     trim: bool = False,
+    ids: str | None = None,
     seed: int = 0,
     device: str = "auto",
     raw: tuple[int, int] | None = None,
@@ -88,6 +91,8 @@ def open_tracking(
         raise UserError(f"forget is {forget} s; it must be 0 or more, or inf for never")
     if jump is not None and jump <= 0:
         raise UserError(f"jump is {jump}; it must be more than 0, a share of the video's longer side")
+    if ids not in (None, "slots", "motion"):
+        raise UserError(f"ids by {ids!r}: choose slots or motion")
     note = note or logging.getLogger(__name__).warning
     with open_video(video, raw=raw, rate=rate, note=note) as opened:
         model = network(weights, device)
@@ -97,8 +102,10 @@ def open_tracking(
             data = checkpoint.read(checkpoint.find(weights), weights_only=True).config.data
         if negative is None:
             negative = data is not None and negatives(data)
+        footage = data is not None and data.source in ("video", "images")
         if forget is None:
-            forget = GONE if data is not None and data.source in ("video", "images") else math.inf
+            forget = GONE if footage else math.inf
+        by_motion = footage if ids is None else ids == "motion"
         fit = Fit.of(opened.facts.size, model.size, letterbox, negative)
         clock = Clock()
         with clock("background"):
@@ -110,9 +117,9 @@ def open_tracking(
                 scene = scene._replace(turned=fit.negative)
         patience = None if math.isinf(forget) else round(forget * opened.facts.rate)
         followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, jump=jump, trim=trim,
-                          clock=clock, **hooks)  # fmt: skip
+                          by_motion=by_motion, rate=opened.facts.rate, clock=clock, **hooks)  # fmt: skip
         slots = slots or model.config.slots
-        yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots, forget)
+        yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots, forget, by_motion)
 
 
 def network(weights: str | Path | Loci, device: str = "auto") -> Loci:
@@ -145,7 +152,9 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
             default `GONE` for a network trained on footage, else never: `math.inf`), `jump` (a centre that moves by
             more than this share of the video's longer side in a frame is
             another object's, and gets a new id; by default none does), `trim` (cut masks to what differs from the
-            background in this very frame), `seed`, `device`, `raw` (height and width of bare RGB on standard input),
+            background in this very frame), `ids` ("slots": an id is a slot's object, as in the paper; "motion": an id
+            goes on along its object's path, from slot to slot; by default that for a network trained on footage),
+            `seed`, `device`, `raw` (height and width of bare RGB on standard input),
             `rate` (frames per second), `negative` (whether the network wants negatives; a file or a run says it by
             itself), `note` (told what was wrong with a damaged video).
     """

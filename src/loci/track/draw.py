@@ -64,7 +64,7 @@ class Drawer:
         tags = Tags(picture, self.font)
         for n in sorted(range(len(frame.ids)), key=lambda n: not frame.seen[n]):  # what is seen has the first choice
             box = self._box(frame, n)
-            tags.add(str(frame.ids[n]), box, colour(int(frame.slots[n])), filled=bool(frame.seen[n]))
+            tags.add(str(frame.ids[n]), box, colour(int(frame.hues[n])), filled=bool(frame.seen[n]))
         write(picture, f"frame {frame.index}  {frame.time:.2f} s", (6, 18), (255, 255, 255), self.font)
         return np.concatenate((picture, self._strip(frame)), 0)
 
@@ -76,21 +76,21 @@ class Drawer:
         shown[frame.slots[frame.seen] + 1] = frame.slots[frame.seen] + 1
         labels = np.asarray(cv2.resize(shown[frame.labels], self.canvas[::-1], interpolation=cv2.INTER_NEAREST))
         paint = np.zeros((256, 3), np.uint8)
-        paint[1:] = COLOURS[np.arange(255) % len(COLOURS)]
+        paint[frame.slots + 1] = COLOURS[frame.hues % len(COLOURS)]
         rows, columns = np.nonzero(labels)
         if rows.size:
             mine = picture[rows, columns].astype(np.uint16) * 6 + paint[labels[rows, columns]].astype(np.uint16) * 4
             picture[rows, columns] = (mine // 10).astype(np.uint8)
-        for slot in frame.slots[frame.seen]:
+        for slot, hue in zip(frame.slots[frame.seen], frame.hues[frame.seen], strict=True):
             outline, _ = cv2.findContours(
                 (labels == slot + 1).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE
             )
-            cv2.drawContours(picture, outline, -1, colour(int(slot)), self.line, cv2.LINE_AA)
+            cv2.drawContours(picture, outline, -1, colour(int(hue)), self.line, cv2.LINE_AA)
         return picture
 
     def _object(self, picture: Pixels, frame: Tracked, n: int) -> None:
         """Trail, thin where it is old, and centre; a dashed ellipse where it is hidden."""
-        paint = colour(int(frame.slots[n]))
+        paint = colour(int(frame.hues[n]))
         centre = self._centre(frame, n)
         trail = self.trails.setdefault(int(frame.ids[n]), deque(maxlen=TRAIL))
         trail.append(centre)
@@ -137,8 +137,9 @@ class Drawer:
                 frame, n, self._zoom(frame, n), side - 2
             )
             bar = round(float(frame.visible[n].clip(0, 1)) * (side - 2))
-            strip[top + side + 1 : top + side + 5, left + 1 : left + 1 + bar] = colour(int(slot))
-            write(strip, str(frame.ids[n]), (left + 4, top + 16), colour(int(slot)), self.font)
+            paint = colour(int(frame.hues[n]))
+            strip[top + side + 1 : top + side + 5, left + 1 : left + 1 + bar] = paint
+            write(strip, str(frame.ids[n]), (left + 4, top + 16), paint, self.font)
         return strip
 
 

@@ -26,6 +26,7 @@ from loci.model.loss import FOREGROUND
 from loci.model.seed import difference
 from loci.track.decode import Pixels
 from loci.track.fit import Fit, tensor
+from loci.track.link import Links, link
 from loci.track.scene import Scene
 from loci.track.video_in import Frame
 
@@ -51,6 +52,8 @@ class Tracked:
     """[N] the objects' ids, from 1, in the order in which they were found."""
     slots: Integers
     """[N] which of the network's slots has it."""
+    hues: Integers
+    """[N] which of the fixed colours it is drawn in: its slot's, or its id's where ids are by motion."""
     positions: Floats
     """[N,2] row and column of the centre, seen or not."""
     sizes: Floats
@@ -118,12 +121,14 @@ class Found(NamedTuple):
     """[K] frames since there was a mask."""
     total: int
     """How many ids there were so far."""
+    links: Links | None
+    """Whom ids stand for, where they are by motion."""
 
     @staticmethod
-    def nothing(slots: int) -> Found:
+    def nothing(slots: int, by_motion: bool) -> Found:
         """No object yet."""
-        boxes, centres = np.zeros((slots, 4), np.float32), np.zeros((slots, 2), np.float32)
-        return Found(np.zeros(slots, np.int64), boxes, centres, centres, np.zeros(slots, np.int64), 0)
+        boxes, centres, zero = np.zeros((slots, 4), np.float32), np.zeros((slots, 2), np.float32), np.zeros(slots, int)
+        return Found(zero, boxes, centres, centres, zero, 0, Links.none() if by_motion else None)
 
 
 def follow(
@@ -137,6 +142,8 @@ def follow(
     forget: int | None = None,
     jump: float | None = None,
     trim: bool = False,
+    by_motion: bool = False,
+    rate: float = 25.0,
     clock: Clock | None = None,
     watch: Callable[[State, StepOutput], None] = lambda _state, _out: None,
 ) -> Iterator[Tracked]:
@@ -153,6 +160,8 @@ def follow(
         jump: a centre that moves by more than this share of the video's longer side, in the frames since it was last
             seen, is that of another object: it gets a new id.
         trim: cut masks to what differs from the background in this very frame.
+        by_motion: ids go on along the paths of objects, from slot to slot (`link.py`), and not with the slots.
+        rate: frames a second.
         clock: told how long things take.
         watch: shown the network's state and output after each frame; on a GPU the next frame overwrites them.
     """
@@ -160,7 +169,8 @@ def follow(
     watcher = FastWatch(model)
     state: State | None = None
     water = None if scene.moving is None else scene.moving.start(1)
-    found = Found.nothing(slots or model.config.slots)
+    found = Found.nothing(slots or model.config.slots, by_motion)
+    patience = np.inf if forget is None else forget
     reach = np.inf if jump is None else jump * max(fit.video)
     for frame in clock.over("decoding", frames):
         with clock("scaling"):
@@ -179,8 +189,8 @@ def follow(
             state, out = watcher.step(shown, state, background=background)
             view = _view(foreseen, out, fit)
         with clock("masks"), torch.inference_mode():
-            found, tracked = _tracked(frame, view, fit, found, reach)
-            if forget is not None and (gone := (found.ids > 0) & (found.unseen > forget)).any():
+            found, tracked = _tracked(frame, view, fit, found, reach, patience, rate)
+            if (gone := ((found.ids > 0) | by_motion) & (found.unseen > patience)).any():
                 released = torch.from_numpy(gone)[None].to(state.claimed.device)
                 state = state._replace(claimed=torch.where(released, 0, state.claimed))
                 found = found._replace(ids=np.where(gone, 0, found.ids))
@@ -241,21 +251,30 @@ def _view(foreseen: _Foreseen, out: StepOutput, fit: Fit) -> _View:
     )
 
 
-def _tracked(frame: Frame, view: _View, fit: Fit, found: Found, reach: float) -> tuple[Found, Tracked]:
+def _tracked(
+    frame: Frame, view: _View, fit: Fit, found: Found, reach: float, patience: float, rate: float
+) -> tuple[Found, Tracked]:
     """In the video's own pixels, and only slots that have claimed an object."""
     visible = view.masks[:-1].amax((1, 2)).numpy()
     centres = fit.to_pixels(view.position[:, :2]).astype(np.float32)
-    far = np.hypot(*(centres - found.last).T) > reach * (1 + found.unseen)
-    ids, total = np.where(far, 0, found.ids), found.total
-    for slot in np.flatnonzero((view.claimed > CLAIM) & (visible > CLAIM) & (ids == 0)):
-        total += 1
-        ids[slot] = total
     labels = fit.labels(view.masks)
     boxes = found.boxes + np.pad((centres - found.centres)[:, ::-1], ((0, 0), (0, 2))) * (found.boxes[:, 2:3] > 0)
     boxes, seen = _boxes(labels, boxes, visible > CLAIM)
+    links, total = found.links, found.total
+    if links is None:
+        far = np.hypot(*(centres - found.last).T) > reach * (1 + found.unseen)
+        ids = np.where(far, 0, found.ids)
+        for slot in np.flatnonzero((view.claimed > CLAIM) & (visible > CLAIM) & (ids == 0)):
+            total += 1
+            ids[slot] = total
+    else:
+        here = np.flatnonzero(seen & (view.claimed > CLAIM))
+        links, given = link(links, boxes[here].astype(np.float64), here, patience=patience, rate=rate)
+        ids = np.where(np.isin(found.ids, given) | ~np.isin(found.ids, links.ids) | seen, 0, found.ids)
+        ids[here], total = given, links.total
     last = np.where((seen | (ids == 0))[:, None], centres, found.last)
     unseen = np.where(seen, 0, found.unseen + 1)
-    found = Found(ids, boxes, centres, last, unseen, total)
+    found = Found(ids, boxes, centres, last, unseen, total, links)
     slots = np.flatnonzero(ids)
     slots = slots[np.argsort(ids[slots])]
     depth = np.empty(len(slots), np.int64)
@@ -266,6 +285,7 @@ def _tracked(frame: Frame, view: _View, fit: Fit, found: Found, reach: float) ->
         pixels=frame.pixels,
         ids=ids[slots],
         slots=slots,
+        hues=slots if links is None else ids[slots] - 1,
         positions=centres[slots],
         sizes=fit.radius(view.position[slots, 2]).astype(np.float32),
         order=depth,

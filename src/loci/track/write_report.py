@@ -48,7 +48,7 @@ class Timeline:
         self.width = 1
         self.length = 0
         self.bins: list[dict[int, float]] = []
-        self.slots: dict[int, int] = {}
+        self.hues: dict[int, int] = {}
         self.end = 0.0
 
     def add(self, frame: Tracked) -> None:
@@ -59,17 +59,17 @@ class Timeline:
                 self.bins = [{k: a.get(k, 0.0) + b.get(k, 0.0) for k in a | b} for a, b in pairs]
                 self.width *= 2
             self.bins.append({})
-        for known, slot, share in zip(frame.ids.tolist(), frame.slots.tolist(), frame.visible.tolist(), strict=True):
+        for known, hue, share in zip(frame.ids.tolist(), frame.hues.tolist(), frame.visible.tolist(), strict=True):
             self.bins[-1][known] = self.bins[-1].get(known, 0.0) + share
-            self.slots[known] = slot
+            self.hues[known] = hue
         self.length, self.end = self.length + 1, frame.time
 
     def draw(self) -> Pixels:
-        """[ROW·ids, bins, 3]: a row for each id, bright in its slot's colour where it was in full view."""
+        """[ROW·ids, bins, 3]: a row for each id, bright in its colour where it was in full view."""
         rows = []
-        for known in sorted(self.slots):
+        for known in sorted(self.hues):
             share = np.array([each.get(known, -1.0) / self.width for each in self.bins])
-            paint = COLOURS[self.slots[known] % len(COLOURS)].astype(float)
+            paint = COLOURS[self.hues[known] % len(COLOURS)].astype(float)
             bright = np.clip(share, 0, 1)[:, None] * 0.85 + 0.15
             row = np.where(share[:, None] < 0, 250.0, 255 - bright * (255 - paint))
             rows.append(np.repeat(row[None], ROW - 4, 0))
@@ -88,14 +88,14 @@ class Portraits:
         for n, known in enumerate(frame.ids.tolist()):
             share = float(frame.visible[n])
             if frame.seen[n] and share > self.best.get(known, (-1.0,))[0] + 0.02:
-                slot = int(frame.slots[n])
-                self.best[known] = (share, frame.index, slot, _crop(frame, n), closeup(frame, n, zoom(frame, n), _SIDE))
+                hue = int(frame.hues[n])
+                self.best[known] = (share, frame.index, hue, _crop(frame, n), closeup(frame, n, zoom(frame, n), _SIDE))
 
     def figures(self) -> str:
         """As HTML."""
         parts = []
-        for known, (share, index, slot, seen, painted) in sorted(self.best.items()):
-            red, green, blue = colour(slot)
+        for known, (share, index, hue, seen, painted) in sorted(self.best.items()):
+            red, green, blue = colour(hue)
             parts.append(
                 f'<figure style="border-color: rgb({red},{green},{blue})">{image(seen, "pixels")} '
                 f"{image(painted, 'pixels')}<figcaption><b>{known}</b> at frame {index}, seen {share:.0%}"
@@ -188,9 +188,9 @@ def report_html(path: Path, settings: Mapping[str, object], background: Pixels, 
 
     with atomic(path) as part:
         yield write
-        ids = "<br>".join(map(str, sorted(timeline.slots)))
+        ids = "<br>".join(map(str, sorted(timeline.hues)))
         said = "".join(f"<p><b>{html.escape(note)}</b></p>" for note in notes)
-        height = max(ROW * len(timeline.slots), 1)
+        height = max(ROW * len(timeline.hues), 1)
         chart = f'<img style="height:{height}px" src="{png(timeline.draw())}" alt="">'
         chart = f'<div class="line"><div>{ids}</div>{chart}</div>{_axis(timeline.end)}'
         part.write_text(
