@@ -81,7 +81,7 @@ def speed(folder, case):
     if case.get("ceiling"):
         row["bfloat16_peak_tflops"] = measure.peak_flops(gpu_session.DEVICE, torch.bfloat16) / 1e12
     (folder / f"{case['id']}.done").write_text("")
-    row["peak_memory_mib"] = measure.peak_memory(gpu_session.DEVICE)
+    row |= measure.peak_memory(work)
     if case.get("launches", True):
         row["kernels_per_step"] = measure.launches(work)
     row["plain_because"] = work.off

@@ -66,7 +66,7 @@ def main():
         "fastest": row["ms_fastest"],
         "quartiles": row["ms_quartiles"],
     }
-    what |= {"memory_mib": measure.peak_memory(device), "set_up_s": seconds, "off": work.off}
+    what |= measure.peak_memory(work) | {"set_up_s": seconds, "off": work.off}
     if device.type == "cuda":
         found = kernels(work)
         what |= {"kernels": sum(n for _, n, _ in found), "kernel_ms": sum(t for t, _, _ in found) / 1e3}

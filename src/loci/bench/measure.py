@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from loci.bench.parts import PARTS, Clock, Counter, Load, watched
 from loci.bench.work import Kind, Work
+from loci.kernels.record import Recorded
 
 
 def timed(work: Work, repeats: int) -> dict[str, Any]:
@@ -62,11 +63,17 @@ def beside_plain(work: Work, plain: Work, repeats: int) -> dict[str, float]:
     return {"plain_ms_per_step": slow, "times_faster_than_plain": slow / fast}
 
 
-def peak_memory(device: torch.device) -> float:
-    """MiB: all that torch holds of a GPU, recordings' own memory included; on a CPU of the process, since it began."""
+def peak_memory(work: Work) -> dict[str, float]:
+    """What a step needs, in MiB: of a GPU the most that tensors take, and what is held for that; of a CPU the process.
+
+    A replayed recording allocates nothing: what it needs was seen in its last rehearsal.
+    """
+    device = work.model.device
     if device.type == "cuda":
-        return torch.cuda.max_memory_reserved(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        needed = [r.memory for r in work.path.recordings.values() if isinstance(r, Recorded)]
+        most = max(needed, default=torch.cuda.max_memory_allocated(device))
+        return {"peak_memory_mib": most / 2**20, "held_memory_mib": torch.cuda.memory_reserved(device) / 2**20}
+    return {"peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def launches(work: Work) -> int | None:
@@ -123,10 +130,9 @@ def report(work: Work, kind: Kind, batch: int, repeats: int) -> dict[str, Any]:
     """Everything that is measured without taking the step apart."""
     device = work.model.device
     times = timed(work, repeats)
+    result: dict[str, Any] = dict(times) | peak_memory(work)
     ceiling = peak_flops(device, torch.bfloat16)
-    result: dict[str, Any] = dict(times)
     result["frames_per_second"] = 1e3 * batch / times["ms_per_step"]
-    result["peak_memory_mib"] = peak_memory(device)
     result["kernels_per_step"] = launches(work)
     result["bfloat16_peak_tflops"] = ceiling / 1e12
     return result

@@ -85,6 +85,8 @@ class Recorded(Generic[A, R]):
         self.arguments = places
         self.places = leaves(places)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.memory = 0
+        """The most bytes that tensors took of the GPU in a rehearsal: what the work needs, and all that was there."""
         if self.places[0].is_cuda:
             with tuned(rough):
                 self.result = self._record(preserve, pool)
@@ -96,7 +98,9 @@ class Recorded(Generic[A, R]):
         try:
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UP):
+                    torch.cuda.reset_peak_memory_stats()
                     self.work(self.arguments)
+            self.memory = torch.cuda.max_memory_allocated()
         finally:
             current.wait_stream(stream)
             with torch.no_grad():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loci.kernels.convolution import conv2d
+from loci.kernels.precision import rectified
 from loci.kernels.stride import upsample_conv
 
 
@@ -60,8 +61,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N,in,h,w] -> [N,out,h,w]; kernels of 1 also take vectors [N,in]."""
-        inner = convolve(self.first, torch.relu(x) if self.first_relu else x)
-        branch = convolve(self.second, torch.relu(inner), self.alpha)
+        inner = convolve(self.first, rectified(x) if self.first_relu else x)
+        branch = convolve(self.second, rectified(inner), self.alpha)
         return branch + match_channels(x, branch.shape[1])  # branch first: its layout in memory is the sum's
 
 
@@ -95,7 +96,7 @@ class DownBy4(nn.Module):
 
     def join(self, pooled: Tensor, inner: Tensor) -> Tensor:
         """The mean over 4×4 and what the first convolution made of the map -> [N,out,h,w]."""
-        branch = convolve(self.second, torch.relu(inner), self.alpha)
+        branch = convolve(self.second, rectified(inner), self.alpha)
         return branch + match_channels(pooled, branch.shape[1])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ class ToVector(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N,in,h,w] -> [N,out]."""
-        branch = convolve(self.second, torch.relu(convolve(self.first, x)).flatten(1), self.alpha)
+        branch = convolve(self.second, rectified(convolve(self.first, x)).flatten(1), self.alpha)
         return branch + match_channels(x.mean((2, 3)), branch.shape[1])
 
 
@@ -133,6 +134,6 @@ class UpBy4(nn.Module):
         scale: Tensor = self.alpha
         if below is not None and gain is not None:
             skip, scale = below + gain * skip, gain * scale
-        inner = torch.relu(convolve(self.first, torch.relu(x)))
+        inner = rectified(convolve(self.first, rectified(x)))
         bias = None if self.second.bias is None else scale * self.second.bias
         return upsample_conv(inner, scale * self.second.weight, bias, skip)

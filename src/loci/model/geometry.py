@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from loci.kernels.precision import exact
 from loci.kernels.shift import Shift
 
 
@@ -53,6 +54,7 @@ def soft_argmax(scores: Tensor) -> Tensor:
     return torch.stack((row, column), 1)
 
 
+@exact
 def centre(images: Tensor, position: Tensor) -> Tensor:
     """Shift each picture so that its position [...,2+] comes to the middle; zero flows in from outside.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loci.kernels.precision import exact
+from loci.kernels.precision import exact, squared_distance
 from loci.model.decoder import Decoder, colours
 from loci.model.geometry import centre
 from loci.model.seed import difference
@@ -58,18 +58,16 @@ def position_change(seen: Tensor, before: Code, now: Code) -> Tensor:
     return (seen[..., None] * (now.position - before.position.detach()) ** 2).mean()
 
 
-@exact
 def object_permanence(seen: Tensor, visible: Tensor, painted: Tensor, remembered: Tensor) -> Tensor:
     """L_o (Eq. 2), of the slots that were seen and now are not."""
-    return ((1 - visible) * seen * ((painted - remembered.detach()) ** 2).mean((2, 3, 4))).mean()
+    return ((1 - visible) * seen * squared_distance(painted, remembered.detach())).mean()
 
 
-@exact
 def time_persistence(seen: Tensor, before: Code, painted_before: Tensor, now: Code, painted: Tensor) -> Tensor:
     """L_t (Eq. 4): looks at t-1 against t, each brought to the centre of the picture by its own position."""
     old = centre(painted_before, before.position).detach()
     new = centre(painted, now.position.detach())
-    return (seen * ((old - new) ** 2).mean((2, 3, 4))).mean()
+    return (seen * squared_distance(new, old)).mean()
 
 
 def supervision(snitch: Tensor, truth: Tensor) -> Tensor:
