@@ -18,7 +18,7 @@ from loci.config import FEATURES, DecoderConfig, EncoderConfig, ModelConfig, Sea
 from loci.errors import UserError
 from loci.evaluate import metrics
 from loci.kernels.shift import Shift
-from loci.kernels.stride import stride_conv, upsample_conv
+from loci.kernels.stride import pooled_by_4, stride_conv, upsample_conv
 from loci.model import Loci, State
 from loci.model.blocks import match_channels
 from loci.model.encoder import CHANNELS, View, twelve_channels, view_parts
@@ -623,3 +623,10 @@ def test_the_presets_build():
         config = preset().model
         assert config.size[0] * config.size[1] > 0, name
     assert sum(p.numel() for p in Loci(presets.smoke().model).parameters()) < 600_000
+
+
+def test_pooling_is_the_mean_of_blocks():
+    x = torch.rand(2, 3, 5, 8, 12, dtype=torch.float64)
+    by_views = x.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4)).mean((-3, -1))  # as on a GPU
+    torch.testing.assert_close(pooled_by_4(x), by_views)
+    torch.testing.assert_close(pooled_by_4(x[0]), by_views[0])

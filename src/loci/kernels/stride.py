@@ -18,6 +18,17 @@ def pixels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
+def pooled_by_4(x: Tensor) -> Tensor:
+    """[...,H,W] -> [...,H/4,W/4], the mean of 4×4 pixels.
+
+    The library's pooling keeps its input for a gradient that needs nothing but its shape: with `cater_fine` at batch 16
+    that is 211 MiB. A CPU has the faster library.
+    """
+    if not x.is_cuda:
+        return F.avg_pool2d(x.flatten(0, -4), 4).unflatten(0, x.shape[:-3])
+    return x.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4)).mean((-3, -1))
+
+
 def stride_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A convolution 11×11 with stride 4 and padding 5 of few channels.
 

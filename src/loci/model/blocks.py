@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from loci.kernels.convolution import conv2d
 from loci.kernels.precision import rectified
-from loci.kernels.stride import upsample_conv
+from loci.kernels.stride import pooled_by_4, upsample_conv
 
 
 def match_channels(x: Tensor, channels: int, dim: int = 1) -> Tensor:
@@ -101,7 +101,7 @@ class DownBy4(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N,in,4h,4w] -> [N,out,h,w]."""
-        return self.join(F.avg_pool2d(x, 4), convolve(self.first, x))
+        return self.join(pooled_by_4(x), convolve(self.first, x))
 
 
 class ToVector(nn.Module):

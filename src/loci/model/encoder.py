@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from loci.config import FEATURES, Feature, ModelConfig
 from loci.kernels.precision import exact
-from loci.kernels.stride import pixels_last, stride_conv
+from loci.kernels.stride import pixels_last, pooled_by_4, stride_conv
 from loci.model.blocks import DownBy4, Residual, ToVector
 from loci.model.geometry import gaussian, prioritise, soft_argmax
 from loci.model.state import Code
@@ -75,11 +74,6 @@ def twelve_channels(view: View) -> Tensor:
 def slot_view(frame: Tensor, error: Tensor, masks: Tensor, colour_logits: Tensor, code: Code) -> Tensor:
     """All that each slot sees, [B,K,12,H,W]; the encoder itself never forms it."""
     return twelve_channels(view_parts(frame, error, masks, colour_logits, code))
-
-
-def pooled_by_4(x: Tensor) -> Tensor:
-    """[...,C,H,W] -> [...,C,H/4,W/4]."""
-    return F.avg_pool2d(x.flatten(0, -4), 4).unflatten(0, x.shape[:-3])
 
 
 class Encoder(nn.Module):
