@@ -30,6 +30,11 @@ OTHER_SLOT = 0.25
 """What it costs to go on in another slot, in sizes: of two places as good as each other, the same slot's is taken."""
 PULL, PUSH, RESIZE = 0.6, 0.15, 0.1
 """How much of what was unexpected goes into place, speed and size."""
+MEET = 1.0
+"""Nearer than this to each other, in sizes, two objects meet. What is seen may then be either of them, so the way they
+came says who is who when they part: nothing is learned of their speeds,"""
+PULL_MEETING = 0.2
+"""and only so much of their places."""
 DRAG = 0.95
 """What is left of a speed after a frame unseen."""
 
@@ -102,6 +107,13 @@ def link(links: Links, boxes: Floats, slots: Integers, *, patience: float, rate:
     return _joined(links, centres[chosen], sizes[chosen], slots[chosen]), ids
 
 
+def _near(places: Floats, sizes: Floats) -> NDArray[np.bool_]:
+    """[N,N] who meets whom."""
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2) / np.minimum(sizes[:, None], sizes[None])
+    np.fill_diagonal(apart, np.inf)
+    return np.asarray(apart < MEET)
+
+
 def _moved(
     links: Links, expected: Floats, centres: Floats, sizes: Floats, slots: Integers, rows: Integers, columns: Integers
 ) -> Links:
@@ -110,8 +122,9 @@ def _moved(
     seen[rows] = True
     places, speeds = expected.copy(), np.where(seen[:, None], links.speeds, DRAG * links.speeds)
     surprise = centres[columns] - expected[rows]
-    places[rows] += PULL * surprise
-    speeds[rows] += PUSH * surprise
+    alone = ~_near(expected, links.sizes).any(1)[rows, None]
+    places[rows] += np.where(alone, PULL, PULL_MEETING) * surprise
+    speeds[rows] += np.where(alone, PUSH, 0) * surprise
     scale, where = links.sizes.copy(), links.slots.copy()
     scale[rows] += RESIZE * (sizes[columns] - scale[rows])
     where[rows] = slots[columns]
