@@ -212,11 +212,12 @@ def _drift(path: Path, fit: Fit) -> float:
 
 
 def _network(video: tuple[int, int], small: float) -> tuple[int, int]:
-    """In the video's shape, so large that a small blob is some 6 pixels across in the quarter that the network sees.
+    """In the video's shape, so large that a small blob is some 3 pixels across in the quarter that the network sees.
 
-    The cells of its grid are 4 of those pixels; at full size they would be 16, wider than a person far away.
+    The cells of its grid are 4 of those pixels; at full size they would be 16, wider than a person far away. Twice as
+    large takes four times as long to learn.
     """
-    longer = float(np.clip(6 / max(small, 0.01), 64, 192))
+    longer = float(np.clip(3 / max(small, 0.01), 64, 192))
     scale = longer / max(video)
     height, width = (16 * max(8, round(side * scale / 4)) for side in video)
     return height, width
@@ -239,7 +240,7 @@ def _advised(found: Look) -> Look:
             found.foreground > 0.4,
         f"Small objects are {pixels:.0f} pixels across in the network and will be missed: crop the video to where they "
         "are.":
-            found.crowd[1] > 0 and pixels < 3,
+            found.crowd[1] > 0 and pixels < 1.5,
         "Some blobs are more than half as large as the frame: several objects that touch, or light that changes.":
             found.blobs[2] > 0.5,
         "Objects move further than their own size from frame to frame: take a higher frame rate, or slots lose them.":

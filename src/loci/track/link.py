@@ -122,7 +122,7 @@ def _moved(
     seen[rows] = True
     places, speeds = expected.copy(), np.where(seen[:, None], links.speeds, DRAG * links.speeds)
     surprise = centres[columns] - expected[rows]
-    alone = ~_near(expected, links.sizes).any(1)[rows, None]
+    alone = ~np.asarray(_near(expected, links.sizes).any(1))[rows, None]
     places[rows] += np.where(alone, PULL, PULL_MEETING) * surprise
     speeds[rows] += np.where(alone, PUSH, 0) * surprise
     scale, where = links.sizes.copy(), links.slots.copy()
