@@ -18,6 +18,8 @@ from loci.train.step import Learner, Lesson, train_step
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 STEPS = 30
+IN_SOFTMAX = ("position_head.1.second.bias", "attention.0.project_in.weight", "attention.0.project_in.bias")
+"""What some of is added to every score of a softmax: its gradient is rounding, which Adam turns into steps."""
 TINY = ModelConfig(
     height=64,
     width=64,
@@ -70,11 +72,12 @@ def test_thirty_fast_updates_are_thirty_plain_ones():
     model, optimisers, state, reports, _ = run(fast=False)
     quick, optimisers_2, state_2, reports_2, step = run(fast=True)
     assert step.off is None
-    # Bootstrap, sequence before and after the background learns (its first updates are plain), the second one's start.
-    assert len(step.recordings) == 4
+    # Before and after the background learns (its first updates are plain), and the second sequence's start.
+    assert len(step.recordings) == 3
     torch.testing.assert_close(reports_2, reports, rtol=1e-4, atol=1e-6)
     for (name, ours), theirs in zip(quick.named_parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6, msg=name)
+        limit = 2e-3 if name.endswith(IN_SOFTMAX) else 1e-6
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=limit, msg=name)
     for ours, theirs in zip(leaves(state_2), leaves(state), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert optimisers_2.counts == optimisers.counts

@@ -131,7 +131,7 @@ def aquarium() -> Config:
 
 
 def video() -> Config:
-    """A still camera's footage; `loci train video` fits size, slots and clips to it. Minutes on a GPU, an hour on a CPU.
+    """A still camera's footage; `loci train video` fits size, slots and clips to it. An hour on a CPU.
 
     What moves in footage is small, and a network for it may be: one four times as large learned people in a street
     faster at first, and then lost them all. Sizes come in so slowly that a slot cannot grow over several objects. All

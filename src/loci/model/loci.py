@@ -16,7 +16,7 @@ from loci.model.decoder import Decoder
 from loci.model.encoder import Encoder, view_parts
 from loci.model.frames import as_frame, check_frame, check_state
 from loci.model.seed import Seed, difference, error_map
-from loci.model.state import Code, State, StepOutput, stack
+from loci.model.state import Code, State, StepOutput, stack, without
 from loci.model.transition import Noise, Transition
 
 
@@ -120,7 +120,7 @@ class Loci(nn.Module):
         state: State,
         *,
         noise: bool | None = None,
-        bootstrapping: bool = False,
+        bootstrapping: bool | Tensor = False,
         background: Tensor | None = None,
         blind: Tensor | None = None,
         disturb: Callable[[Code], Code] | None = None,
@@ -132,7 +132,8 @@ class Loci(nn.Module):
             frame: [B,3,H,W], float in [0, 1] or uint8.
             state: What `start` or the last step gave.
             noise: On the Gestalt and the priorities; None is on in training mode and off otherwise.
-            bootstrapping: Whether this is one of the steps on the first frame before the sequence.
+            bootstrapping: Whether this is one of the steps on the first frame before the sequence; a tensor where one
+                recording is to do for both.
             background: The scene without objects from now on, for one that moves.
             blind: [B] bool, which videos see their own prediction in place of the frame, as in `imagine`.
             disturb: Changes the encoder's code before the transition sees it (lesions).
@@ -158,7 +159,7 @@ class Loci(nn.Module):
         error: Tensor,
         state: State,
         draws: Draws,
-        bootstrapping: bool = False,
+        bootstrapping: bool | Tensor = False,
         disturb: Callable[[Code], Code] | None = None,
     ) -> tuple[State, StepOutput]:
         """The main loop's body (Algorithm 1, lines 5-27); the one recurrence that everything uses."""
@@ -175,7 +176,7 @@ class Loci(nn.Module):
         percept = self.encoder(view)
         sensed = percept if disturb is None else disturb(percept)
         code, cells, gates, choice = self.transition(sensed, state.cells, draws.noise)
-        learning = torch.is_grad_enabled() and not bootstrapping
+        learning = torch.is_grad_enabled() and (isinstance(bootstrapping, Tensor) or not bootstrapping)
         layers, uncovered = self.decoder.both(code) if learning else (self.decoder(code), None)
         predicted, masks, painted = self.compose(layers, state.background)
 
@@ -206,7 +207,7 @@ class Loci(nn.Module):
         return state._replace(masks=torch.where(new, first, state.masks))
 
     def _advance(
-        self, state: State, code: Code, cells: tuple, predicted: Tensor, masks: Tensor, bootstrapping: bool
+        self, state: State, code: Code, cells: tuple, predicted: Tensor, masks: Tensor, bootstrapping: bool | Tensor
     ) -> State:
         """What is handed to the next step, cut from the graph; only the cells carry credit through time."""
         code, masks = Code(*(part.detach() for part in code)), masks.detach()
@@ -226,7 +227,7 @@ class Loci(nn.Module):
             background=state.background,
             cells=cells,
             claimed=torch.maximum(state.claimed, visible),
-            seen=visible if bootstrapping else torch.maximum(state.seen, visible),
+            seen=torch.maximum(without(bootstrapping, state.seen), visible),
             visible=visible,
             average=average,
             time=state.time + 1,

@@ -12,7 +12,7 @@ from loci.kernels.precision import exact, squared_distance
 from loci.model.decoder import Decoder, colours
 from loci.model.geometry import centre
 from loci.model.seed import difference
-from loci.model.state import Code, State, StepOutput
+from loci.model.state import Code, State, StepOutput, without
 
 FOREGROUND = 0.1
 """tau: what differs from the background by more than this is foreground."""
@@ -81,7 +81,7 @@ def loss_terms(
     output: StepOutput,
     target: Tensor,
     *,
-    bootstrapping: bool = False,
+    bootstrapping: bool | Tensor = False,
     snitch: Tensor | None = None,
     regularise: bool = True,
 ) -> Terms:
@@ -99,9 +99,9 @@ def loss_terms(
     zero = target.new_zeros(())
     bce = reconstruction(output.frame, target)
     guided = zero if snitch is None or output.snitch is None else supervision(output.snitch, snitch)
-    if bootstrapping:
+    if bootstrapping is True:
         return Terms(bce, zero, zero, zero, guided)
-    place = position_change(state.seen, output.searched, output.code)
+    place = without(bootstrapping, position_change(state.seen, output.searched, output.code))
     if not regularise:
         return Terms(bce, place, zero, zero, guided)
     painted = colours(decoder.paint(output.code) if output.uncovered is None else output.uncovered)
@@ -111,8 +111,8 @@ def loss_terms(
     return Terms(
         reconstruction=bce,
         position=place,
-        object=object_permanence(state.seen, state.visible, painted, memory),
-        time=time_persistence(state.seen, output.searched, before, output.code, painted),
+        object=without(bootstrapping, object_permanence(state.seen, state.visible, painted, memory)),
+        time=without(bootstrapping, time_persistence(state.seen, output.searched, before, output.code, painted)),
         supervision=guided,
     )
 

@@ -134,6 +134,13 @@ def tree_map(change: Callable[[Tensor], Tensor], tree: N) -> N:
     return tree
 
 
+def without(condition: bool | Tensor, value: Tensor) -> Tensor:
+    """Zero if so, else the value."""
+    if isinstance(condition, Tensor):
+        return torch.where(condition, 0, value)
+    return torch.zeros_like(value) if condition else value
+
+
 def stack(outputs: Sequence[N], dim: int = 1) -> N:
     """One tree with a new axis from many of one shape."""
     first: Any = outputs[0]

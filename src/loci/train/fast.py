@@ -30,7 +30,6 @@ class Kind(NamedTuple):
 
     shapes: tuple[torch.Size, ...]
     fresh: bool
-    bootstrapping: tuple[bool, ...]
     background: bool
     dawn: bool
     weights: Weights
@@ -80,6 +79,7 @@ class FastStep:
         self.recordings: dict[Kind, Callable[[Arguments], Result]] = {}
         self.state: State | None = None  # where it lives between two updates
         self.pool: Any | None = None
+        self.flags = tuple(torch.tensor(flag, device=model.device) for flag in (False, True))
         self.off = None if rehearse else unsupported(model.device) if wanted else "not asked for"
         single = learner if share is None else Learner(model, rough=rough)
         self.first = single  # of a sequence: too rare for a compilation of its own
@@ -98,11 +98,10 @@ class FastStep:
         """What `train_step` returns."""
         if self.off or self._starting(state, settings):
             return self._plain(state, lessons, settings)
-        arguments = (state, tuple(lessons))
+        arguments = (state, tuple(x._replace(bootstrapping=self.flags[bool(x.bootstrapping)]) for x in lessons))
         kind = Kind(
             tuple(x.shape for x in leaves(arguments)),
             state.fresh,
-            tuple(lesson.bootstrapping for lesson in lessons),
             settings.background,
             settings.dawn,
             settings.weights,

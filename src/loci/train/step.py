@@ -41,8 +41,8 @@ class Lesson(NamedTuple):
     """[B,3,H,W] uint8"""
     target: Tensor
     """[B,3,H,W] uint8, the next frame; in the bootstrap steps the frame itself."""
-    bootstrapping: bool = False
-    """Whether this is one of the extra steps on the first frame."""
+    bootstrapping: bool | Tensor = False
+    """Whether this is one of the extra steps on the first frame; a tensor where one recording is to do for both."""
     background: Tensor | None = None
     """[B,3,H,W] of this frame, where it moves."""
     snitch: Tensor | None = None
