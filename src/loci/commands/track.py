@@ -51,8 +51,9 @@ class Track:
     jump: float | None = None
     """A centre that moves further than this share of the longer side in a frame is another object's and gets a new id,
     for instance 0.1; by default none does."""
-    trim: bool = False
-    """Cut masks to what differs from the background in this very frame: sharper where the background is right."""
+    trim: Literal["auto", "yes", "no"] = "auto"
+    """Whether to cut masks to what differs from the background in this very frame, sharper where the background is
+    right. Auto does for a network trained on footage: it has learned on black, where masks may spread for nothing."""
     ids: Literal["auto", "slots", "motion"] = "auto"
     """What ids stay with: slots, as in the paper; or motion, the path of an object from slot to slot. Auto is motion
     for a network trained on footage, where people pass each other, and slots for others."""
@@ -112,7 +113,7 @@ def main(words: list[str]) -> int:
         slots=asked.slots,
         forget=asked.forget,
         jump=asked.jump,
-        trim=asked.trim,
+        trim=None if asked.trim == "auto" else asked.trim == "yes",
         ids=None if asked.ids == "auto" else asked.ids,
         seed=asked.seed,
         device=asked.device,
@@ -131,7 +132,7 @@ def main(words: list[str]) -> int:
             "background": tracking.scene.origin,
             "forget": "never" if math.isinf(tracking.forget) else f"after {tracking.forget:g} s out of sight",
             "jump": "no matter" if asked.jump is None else f"{asked.jump:g} of the longer side is another object",
-            "trim": "masks are cut to what differs from the background" if asked.trim else "no",
+            "trim": "masks are cut to what differs from the background" if tracking.trim else "no",
             "ids": "by motion" if tracking.by_motion else "by slot",
             "seed": asked.seed,
             "device": tracking.model.device,

@@ -50,6 +50,8 @@ class Tracking:
     """Seconds out of sight after which an object is let go; infinite for never."""
     by_motion: bool
     """Whether ids go on along the paths of objects, and not with the slots."""
+    trim: bool
+    """Whether masks are cut to what differs from the background."""
 
 
 @contextmanager
@@ -62,7 +64,7 @@ def open_tracking(
     slots: int | None = None,
     forget: float | None = None,
     jump: float | None = None,
-    trim: bool = False,
+    trim: bool | None = None,
     ids: str | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -106,6 +108,7 @@ def open_tracking(
         if forget is None:
             forget = GONE if footage else math.inf
         by_motion = footage if ids is None else ids == "motion"
+        trim = footage if trim is None else trim
         fit = Fit.of(opened.facts.size, model.size, letterbox, negative)
         clock = Clock()
         with clock("background"):
@@ -119,7 +122,7 @@ def open_tracking(
         followed = follow(model, frames, fit, scene, seed=seed, slots=slots, forget=patience, jump=jump, trim=trim,
                           by_motion=by_motion, rate=opened.facts.rate, clock=clock, **hooks)  # fmt: skip
         slots = slots or model.config.slots
-        yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots, forget, by_motion)
+        yield Tracking(followed, frames, opened.facts, model, fit, scene, clock, slots, forget, by_motion, trim)
 
 
 def network(weights: str | Path | Loci, device: str = "auto") -> Loci:
@@ -152,11 +155,11 @@ def track(video: str | Path, weights: str | Path | Loci, **options: Any) -> Iter
             default `GONE` for a network trained on footage, else never: `math.inf`), `jump` (a centre that moves by
             more than this share of the video's longer side in a frame is
             another object's, and gets a new id; by default none does), `trim` (cut masks to what differs from the
-            background in this very frame), `ids` ("slots": an id is a slot's object, as in the paper; "motion": an id
-            goes on along its object's path, from slot to slot; by default that for a network trained on footage),
-            `seed`, `device`, `raw` (height and width of bare RGB on standard input),
-            `rate` (frames per second), `negative` (whether the network wants negatives; a file or a run says it by
-            itself), `note` (told what was wrong with a damaged video).
+            background in this very frame; by default for a network trained on footage), `ids` ("slots": an id is a
+            slot's object, as in the paper; "motion": an id goes on along its object's path, from slot to slot; by
+            default that for a network trained on footage), `seed`, `device`, `raw` (height and width of bare RGB on
+            standard input), `rate` (frames per second), `negative` (whether the network wants negatives; a file or a
+            run says it by itself), `note` (told what was wrong with a damaged video).
     """
     with open_tracking(video, weights, **options) as tracking:
         yield from tracking.frames
