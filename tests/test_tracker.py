@@ -207,7 +207,7 @@ def test_live_video_gives_its_first_frames_for_the_background_and_loses_none(cli
     assert "first 16 frames" in notes[0]
 
 
-@pytest.mark.parametrize("options", [{"slots": 0}, {"forget": -1.0}])
+@pytest.mark.parametrize("options", [{"ids": "names"}, {"slots": 0}, {"forget": -1.0}])
 def test_options_that_make_no_sense(clip, options):
     with pytest.raises(UserError):
         list(loci.track(clip, Finder(), **options))
@@ -283,3 +283,30 @@ def test_trimmed_masks_are_of_what_is_there():
     assert cut[6].visible[0] == 0
     assert plain[4].visible[0] == cut[4].visible[0] == 1
     assert (plain[4].masks == cut[4].masks).all(), "all of it is there"
+
+
+def exchanging(length, at):
+    """Two squares that move to the right, one above the other, and exchange their colours, and so their slots."""
+    for t in range(length):
+        pixels = np.zeros((96, 128, 3), np.uint8)
+        for row, colour in ((16, 0), (64, 2)):
+            pixels[row : row + 20, 10 + 3 * t : 30 + 3 * t, colour if t < at else 2 - colour] = 255
+        yield Frame(t, t / 10, pixels)
+
+
+def test_ids_by_motion_stay_with_what_moves_and_ids_by_slot_with_slots():
+    for by_motion in (False, True):
+        last = list(tracked(exchanging(26, at=12), by_motion=by_motion, rate=10))
+        before, after = last[10], last[-1]
+        above = [frame.ids[np.argmin(frame.positions[:, 0])] for frame in (before, after)]
+        assert len(before.ids) == len(after.ids) == 2
+        assert (above[0] == above[1]) == by_motion
+        assert after.hues.tolist() == (after.ids - 1 if by_motion else after.slots).tolist()
+        assert after.slots.tolist() != before.slots.tolist() or not by_motion
+
+
+def test_ids_by_motion_wait_for_three_frames_and_hidden_objects_keep_them():
+    frames = list(tracked(video(20, show=lambda k, t: k == 0 or t < 10), by_motion=True, rate=10, forget=30))
+    assert [len(frame.ids) for frame in frames[:4]] == [0, 0, 2, 2]
+    assert frames[-1].ids.tolist() == frames[5].ids.tolist()
+    assert sorted(frames[-1].seen.tolist()) == [False, True]
