@@ -12,7 +12,6 @@ import os
 import sys
 import time
 import traceback
-from contextlib import contextmanager
 from pathlib import Path
 
 if '"check"' in sys.argv[-1]:
@@ -25,10 +24,8 @@ from gpu_probe import kernels
 from loci import presets
 from loci.bench import measure
 from loci.bench.work import resized, tracking, training
-from loci.kernels import record
 
 PATIENCE = 300.0
-TUNED = record.tuned
 
 
 def settle():
@@ -48,20 +45,8 @@ def turn(folder, name):
         time.sleep(0.01)
 
 
-@contextmanager
-def by_rule(rough):
-    """In place of `record.tuned`: cuDNN chooses its kernels by rule, not by a trial while others work."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = before or rough
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-
-
 def speed(folder, case):
     """Milliseconds of a step, as `loci bench` measures them."""
-    record.tuned = by_rule if case.get("by_rule") else TUNED
     config = presets.PRESETS[case["preset"]]()
     config = resized(config, case.get("side"), case.get("slots"))
     torch.manual_seed(0)

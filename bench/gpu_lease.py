@@ -29,11 +29,8 @@ from pathlib import Path
 BEGAN = time.monotonic()
 WORK = Path("/tmp/lease")
 OUT = WORK / "out"
-COMPILED = WORK / "compiled"
 UNTIL = WORK / "until"
 PIPES = WORK / "mps"
-PIECE = 15 << 20
-"""Bytes of a file that travels."""
 KEEPING = 60.0
 """Seconds after which all is packed anew, so that every call may bring it: a lease can end sooner than planned."""
 PACKING = 25.0
@@ -255,18 +252,7 @@ class Lease:
             self.after.send(signal.SIGKILL)
             say(self.after.told()[-5000:])
         self.zip("logs", WORK.glob("*.log"))
-        self.compiled()
         (OUT / "finished").write_text("")
-
-    def compiled(self):
-        """What was compiled, in pieces that may travel, in a folder of its own: results take most of a call's files."""
-        place = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-        if not place or now() > end() - 3:
-            return
-        whole = Path(shutil.make_archive(str(WORK / "cache"), "zip", place)).read_bytes()
-        COMPILED.mkdir()
-        for number in range(-(-len(whole) // PIECE)):
-            (COMPILED / f"cache.zip.{number}").write_bytes(whole[number * PIECE : (number + 1) * PIECE])
 
     def weights(self, run, path, label):
         """A checkpoint without what it takes to go on."""

@@ -8,11 +8,7 @@ mkdir -p scratch
 cp -r src bench tests scratch pyproject.toml /tmp/lease/tree
 cd /tmp/lease/tree
 export PYTHONPATH=src:bench:tests:scratch/carry/py PYTHONUNBUFFERED=1 OUT=/tmp/lease/out
-export TORCHINDUCTOR_CACHE_DIR=/tmp/lease/cache # what an earlier lease has compiled need not be compiled again
-if compgen -G "scratch/carry/cache.zip.*" > /dev/null; then
-  cat scratch/carry/cache.zip.* > /tmp/lease/cache.zip
-  python3 -m zipfile -e /tmp/lease/cache.zip /tmp/lease/cache
-fi
+export TORCHINDUCTOR_CACHE_DIR=/tmp/lease/cache # for a trainer that is begun again
 [ -f scratch/carry/vtest.avi ] && python3 bench/video_frames.py scratch/carry/vtest.avi /tmp/lease/vtest_frames
 nvidia-smi --query-gpu=name,driver_version,utilization.gpu,memory.used --format=csv || true
 setsid nohup python3 bench/gpu_lease.py "$1" --seconds "$2" > /tmp/lease/lease.log 2>&1 < /dev/null &

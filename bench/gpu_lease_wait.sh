@@ -6,7 +6,6 @@
 #
 #     bash bench/gpu_lease_wait.sh SECONDS          # until it has finished, or so long
 #     bash bench/gpu_lease_wait.sh SECONDS END      # and let it end END seconds from now
-#     cp /tmp/lease/compiled/* "$OUT"               # a last call: for scratch/carry of the next lease
 set -euo pipefail
 cd /tmp/lease
 if [ $# -gt 1 ]; then

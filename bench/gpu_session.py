@@ -17,6 +17,7 @@ from loci import presets, random
 from loci.bench import measure
 from loci.bench.work import frames, resized, tracking, training
 from loci.kernels import traces
+from loci.kernels.launch import available
 from loci.kernels.record import leaves
 from loci.model import Loci
 from loci.train.fast import FastStep
@@ -155,7 +156,7 @@ def check(results, quick):
         results.add(
             {"check": "fast = plain", "preset": preset}, lambda p=preset, b=batch: thirty(presets.PRESETS[p](), b)
         )
-    if DEVICE.type == "cuda" and traces.available():
+    if DEVICE.type == "cuda" and available():
         from test_traces import compare
 
         results.add({"check": "trace kernels = twins"}, lambda: compare("cuda") or {"ok": True})

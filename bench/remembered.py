@@ -16,6 +16,7 @@ from loci import presets
 from loci.bench.work import frames
 from loci.kernels import convolution
 from loci.kernels.shift import Shift
+from loci.kernels.stride import mean_of_blocks
 from loci.model import Loci, blocks, encoder, loss
 from loci.train.schedule import Schedule
 from loci.train.step import Learner, Lesson
@@ -27,17 +28,12 @@ def weight_gradients(x, dy, padding):
     return torch.nn.grad.conv2d_weight(x.float(), shape, dy.float(), padding=padding), dy.float().sum((0, 2, 3))
 
 
-def pooled(x):
-    """What `stride.pooled_by_4` does there."""
-    return x.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4)).mean((-3, -1))
-
-
 def as_on_a_gpu():
     """Take its paths."""
     convolution.precision = lambda x, weight: torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32
     convolution.gradients = weight_gradients
     loss.centre = lambda images, position: Shift.apply(images, position)
-    encoder.pooled_by_4 = blocks.pooled_by_4 = pooled
+    encoder.pooled_by_4 = blocks.pooled_by_4 = mean_of_blocks
 
 
 def main():

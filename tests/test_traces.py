@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from loci.kernels import traces as kernels
+from loci.kernels.launch import available
 from loci.model.gatelord import Traces, advance_traces, collect
 
 SHAPES = [(3, 2, 5, 12), (17, 2, 4, 200), (5, 3, 6, 131)]
@@ -28,7 +29,7 @@ def compare(device):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(not kernels.available(), reason="no Triton here (torch's CPU build comes without)")
+@pytest.mark.skipif(not available(), reason="no Triton here (torch's CPU build comes without)")
 def test_kernels_are_their_twins():
     if torch.cuda.is_available():
         compare("cuda")

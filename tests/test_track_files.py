@@ -10,9 +10,10 @@ from pycocotools import mask as coco
 
 from loci.evaluate.metrics_tracking import box_iou
 from loci.track import write_report
+from loci.track.clock import Clock
 from loci.track.draw import COLOURS, Drawer, colour, drawing_scale
 from loci.track.tags import Tags
-from loci.track.tracker import Clock, Tracked
+from loci.track.tracker import Tracked
 from loci.track.video_in import open_video
 from loci.track.write_codes import codes_npz
 from loci.track.write_masks import masks_json

@@ -12,9 +12,10 @@ from loci.errors import UserError
 from loci.model import Code, State, StepOutput
 from loci.model.background import BackgroundConfig, MovingBackground
 from loci.track.background import mixture
+from loci.track.clock import Clock
 from loci.track.fit import Fit
 from loci.track.scene import Scene, scene_of
-from loci.track.tracker import Clock, follow
+from loci.track.tracker import follow
 from loci.track.video_in import Frame, open_video
 from loci.track.video_out import video_out
 

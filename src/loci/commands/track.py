@@ -13,8 +13,8 @@ from loci.commands import console
 from loci.errors import UserError
 
 if TYPE_CHECKING:
+    from loci.track.clock import Clock
     from loci.track.outputs import Summary
-    from loci.track.tracker import Clock
 
 EXAMPLES = """
   loci track tank.mp4 --weights cater --out tracks
@@ -50,7 +50,7 @@ class Track:
     for a network trained on footage, where things come and go, and never for others."""
     jump: float | None = None
     """A centre that moves further than this share of the longer side in a frame is another object's and gets a new id,
-    for instance 0.1; by default none does."""
+    for instance 0.1; by default none does. For ids by slots only."""
     trim: Literal["auto", "yes", "no"] = "auto"
     """Whether to cut masks to what differs from the background in this very frame, sharper where the background is
     right. Auto does for a network trained on footage: it has learned on black, where masks may spread for nothing."""

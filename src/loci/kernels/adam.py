@@ -120,8 +120,3 @@ class Update:
         )
         rows = len(self.parameters)
         _count_kernel[(triton.cdiv(rows, BLOCK),)](self.table, dropped, rows, WIDE=COLUMNS, MANY=BLOCK, num_warps=4)
-
-
-def available() -> bool:
-    """Whether there is Triton here."""
-    return triton is not None

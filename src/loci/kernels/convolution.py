@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
-from loci.kernels.convolution_kernels import TAPS, available, gradients, maps
+from loci.kernels.convolution_kernels import TAPS, gradients, maps
+from loci.kernels.launch import available
 
 log = logging.getLogger(__name__)
 

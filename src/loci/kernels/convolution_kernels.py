@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from loci.kernels.launch import launch
+
 try:
     import triton
     import triton.language as tl
@@ -192,11 +194,6 @@ if triton is not None:
         )
 
 
-def available() -> bool:
-    """Whether there is Triton here."""
-    return triton is not None
-
-
 def _block(channels: int) -> int:
     return min(64, max(16, 1 << (channels - 1).bit_length()))
 
@@ -212,8 +209,7 @@ def _gradients(x: Tensor, dy: Tensor, padding: int) -> Tensor:
     share = -(-total // splits)
     size = 9 * outputs * inputs + outputs
     sums = torch.empty(splits, size, dtype=torch.float32, device=x.device)
-    ready = torch.library.wrap_triton if x.is_cuda else lambda kernel: kernel
-    ready(_weight_kernel)[(TAPS, splits, blocks)](
+    launch(_weight_kernel)[(TAPS, splits, blocks)](
         x,
         dy,
         sums,
@@ -233,7 +229,7 @@ def _gradients(x: Tensor, dy: Tensor, padding: int) -> Tensor:
         num_stages=STAGES,
     )
     out = torch.empty(size, dtype=torch.float32, device=x.device)
-    ready(_total_kernel)[(-(-size // NUMBERS),)](
+    launch(_total_kernel)[(-(-size // NUMBERS),)](
         sums, out, splits, PAIRS=outputs * inputs, OUTPUTS=outputs, MANY=SPLITS, BLOCK=NUMBERS, num_warps=4
     )
     return out
@@ -246,8 +242,7 @@ def _maps(x: Tensor, filters: Tensor, bias: Tensor | None, padding: int) -> Tens
     out = torch.empty(images, height - shrink, width - shrink, outputs, dtype=x.dtype, device=x.device)
     total = images * out.shape[1] * out.shape[2]
     block_i, block_o = _block(inputs), _block(outputs)
-    ready = torch.library.wrap_triton if x.is_cuda else lambda kernel: kernel
-    ready(_map_kernel)[(-(-total // MAP_PIXELS), -(-outputs // block_o))](
+    launch(_map_kernel)[(-(-total // MAP_PIXELS), -(-outputs // block_o))](
         x,
         filters,
         x if bias is None else bias,

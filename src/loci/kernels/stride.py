@@ -22,10 +22,13 @@ def pooled_by_4(x: Tensor) -> Tensor:
     """[...,H,W] -> [...,H/4,W/4], the mean of 4×4 pixels.
 
     The library's pooling keeps its input for a gradient that needs nothing but its shape: with `cater_fine` at batch 16
-    that is 211 MiB. A CPU has the faster library.
+    that is 211 MiB. On a CPU the library is faster (48×12×64×64, pixels last: 0.40 ms for 2.71).
     """
-    if not x.is_cuda:
-        return F.avg_pool2d(x.flatten(0, -4), 4).unflatten(0, x.shape[:-3])
+    return mean_of_blocks(x) if x.is_cuda else F.avg_pool2d(x.flatten(0, -4), 4).unflatten(0, x.shape[:-3])
+
+
+def mean_of_blocks(x: Tensor) -> Tensor:
+    """The same by views."""
     return x.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4)).mean((-3, -1))
 
 

@@ -6,10 +6,12 @@ The torch twins, which these must equal, are `advance_traces` and `collect` in `
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
+
+from loci.kernels.launch import launch
 
 try:
     import triton
@@ -37,11 +39,6 @@ class TracesLike(Protocol):
 T = TypeVar("T", bound=TracesLike)
 NUMBERS = 4096
 """How many of the traces' numbers a program has in flight, in whole rows."""
-
-
-def available() -> bool:
-    """Whether Triton is installed."""
-    return triton is not None
 
 
 if triton is not None:
@@ -113,11 +110,6 @@ if triton is not None:
         tl.store(into + place, tl.load(after + place, mask=inside), mask=inside)
 
 
-def _launch(kernel: Any) -> Any:
-    """A kernel as torch.compile wants it called; under Triton's interpreter (on a CPU) as it is."""
-    return torch.library.wrap_triton(kernel) if torch.cuda.is_available() else kernel
-
-
 def _advance(old: Tensor, keep: Tensor, local: Tensor, inputs: Tensor) -> Tensor:
     """keep · old + local · input; old [N,gates,H,I+H], keep [N,H], local [N,gates,H], inputs [N,I+H]; float32."""
     old, keep, local, inputs = (t.contiguous() for t in (old, keep, local, inputs))
@@ -125,7 +117,7 @@ def _advance(old: Tensor, keep: Tensor, local: Tensor, inputs: Tensor) -> Tensor
     new = torch.empty_like(old)
     rows, block = entries * gates * height, triton.next_power_of_2(width)
     many = max(1, NUMBERS // block)
-    _launch(_advance_kernel)[(triton.cdiv(rows, many),)](
+    launch(_advance_kernel)[(triton.cdiv(rows, many),)](
         old, keep, local, inputs, new, rows, gates, height, width, ROWS=many, BLOCK=block, num_warps=4
     )
     return new
@@ -137,7 +129,7 @@ def _collect(signal: Tensor, traces: Tensor) -> Tensor:
     entries, gates, height, width = traces.shape
     out = traces.new_empty(gates, height, width)
     block = triton.next_power_of_2(width)
-    _launch(_collect_kernel)[(gates * height,)](
+    launch(_collect_kernel)[(gates * height,)](
         signal,
         traces,
         out,

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loci.model import Loci
     from loci.model.background import MovingBackground
+    from loci.track.clock import Clock
     from loci.track.decode import Note, Pixels
     from loci.track.fit import Fit
     from loci.track.scene import Scene
-    from loci.track.tracker import Clock, Tracked
+    from loci.track.tracker import Tracked
     from loci.track.video_in import Facts, Frame
 
 
@@ -82,9 +83,10 @@ def open_tracking(
     from loci.data.video import negatives
     from loci.errors import UserError
     from loci.track.background import trained_on
+    from loci.track.clock import Clock
     from loci.track.fit import Fit
     from loci.track.scene import learned_for, scene_of
-    from loci.track.tracker import Clock, follow
+    from loci.track.tracker import follow
     from loci.track.video_in import open_video
 
     if slots is not None and slots < 1:

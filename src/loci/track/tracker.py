@@ -7,10 +7,8 @@ is what the paper scores.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,6 +22,7 @@ from loci.model import Loci, State, StepOutput
 from loci.model.frames import as_frame
 from loci.model.loss import FOREGROUND
 from loci.model.seed import difference
+from loci.track.clock import Clock
 from loci.track.decode import Pixels
 from loci.track.fit import Fit, tensor
 from loci.track.link import Links, link
@@ -79,31 +78,6 @@ class Tracked:
     def masks(self) -> NDArray[np.bool_]:
         """[N,H,W] the pixels of each object in sight; they never overlap."""
         return np.asarray((self.labels[None] == (self.slots[:, None, None] + 1)) & self.seen[:, None, None])
-
-
-@dataclass
-class Clock:
-    """Where the time went, in seconds by name."""
-
-    spent: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def __call__(self, what: str) -> Iterator[None]:
-        """Time a block."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - start
-
-    def over(self, what: str, items: Iterator[Frame]) -> Iterator[Frame]:
-        """Time how long it takes to get the next item."""
-        while True:
-            with self(what):
-                item = next(items, None)
-            if item is None:
-                return
-            yield item
 
 
 class Found(NamedTuple):

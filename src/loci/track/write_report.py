@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loci.track.atomic import atomic
+from loci.track.clock import Clock
 from loci.track.draw import COLOURS, closeup, colour, zoom
-from loci.track.tracker import Clock, Tracked
+from loci.track.tracker import Tracked
 from loci.track.write_tables import Write
 
 Pixels = NDArray[np.uint8]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from loci.kernels import adam, traces
+from loci.kernels import adam
+from loci.kernels.launch import available
 from loci.kernels.record import Recorded, compiled, leaves, unsupported
 from loci.model import Loci, State
 from loci.model.gatelord import GateL0RD
@@ -90,7 +91,7 @@ class FastStep:
         self.on_gpu = on_gpu = model.device.type == "cuda"
         for layer in model.transition.recurrence:
             if isinstance(layer.cell, GateL0RD):
-                layer.cell.fused = traces.available() and on_gpu and model.dtype == torch.float32
+                layer.cell.fused = available() and on_gpu and model.dtype == torch.float32
         for optimiser in optimisers.adams.values():
             optimiser.param_groups[0]["capturable"] = on_gpu
 
@@ -189,7 +190,7 @@ class FastStep:
     def _learn(self, groups: Sequence[str], dropped: Tensor, at_once: list[adam.Update]) -> None:
         """An update of these groups: all that share RAdam's numbers in one launch, which the first call prepares."""
         adams = self.optimisers.adams
-        if self.on_gpu and adam.available():
+        if self.on_gpu and available():
             together = [group for group in groups if group != "start"]
             if not at_once:
                 learning = [p for g in together for _, p in self.optimisers.named[g] if p.grad is not None]
